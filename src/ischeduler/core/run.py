@@ -1,0 +1,131 @@
+"""A plan that was delegated, and the batch jobs submitted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ischeduler.core.jobs import Cause, JobState, Resources
+from ischeduler.core.plan import Plan
+
+
+class RunState(StrEnum):
+    """A run's life. The transition table lives in :mod:`ischeduler.plane.transitions`."""
+
+    PLANNED = "planned"
+    SUBMITTING = "submitting"
+    QUEUED = "queued"
+    RUNNING = "running"
+    CHECKPOINTING = "checkpointing"
+    HANDING_OVER = "handing_over"
+    BETWEEN_SEGMENTS = "between_segments"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STALLED = "stalled"
+    UNKNOWN = "unknown"
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will be submitted."""
+        return self in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What the plane may spend without asking: attempts, money (plan's cost unit), time, and whether it may change the batch."""
+
+    max_attempts: int = 50
+    max_failures: int = 5
+    max_cost: float | None = None
+    deadline: float | None = None
+    allow_smaller_batch: bool = False
+    allow_move: bool = True
+    stall_after_s: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the training is, as its own events say. Times are epoch seconds; durations in seconds."""
+
+    epochs_done: int = 0
+    epochs: int = 0
+    step: int = 0
+    steps: int = 0
+    at: float | None = None
+    loss: float | None = None
+    step_time_s: float | None = None
+    epoch_times_s: tuple[float, ...] = ()
+    checkpoint: str | None = None
+    checkpoint_epoch: int = 0
+    checkpoint_step: int = 0
+    checkpoint_at: float | None = None
+    checkpoint_save_s: float | None = None
+    peak_rss_bytes: int = 0
+    peak_gpu_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One batch job of a run. ``number`` is the fencing token's first part; ``key`` the idempotency key."""
+
+    number: int
+    key: str
+    cluster: str
+    partition: str
+    resources: Resources
+    batch_size: int
+    grad_accum: int = 1
+    state: JobState = JobState.UNKNOWN
+    job_id: str | None = None
+    created_at: float = 0.0
+    submit_tries: int = 0
+    last_try_at: float | None = None
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    last_seen_at: float | None = None
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+    cause: Cause | None = None
+    exit_code: int | None = None
+    exit_reason: str = ""
+    oom_text: str = ""
+    restarts: int = 0
+    start_step: int = 0
+    expected_start_s: float | None = None
+    spool_started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A delegated plan: everything the plane knows, one row of the store. ``version`` grows with each save (compare and swap)."""
+
+    id: str
+    owner: str
+    plan: Plan
+    state: RunState
+    directory: str
+    created_at: float
+    caps: Caps = Caps()
+    version: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    progress: Progress = Progress()
+    excluded_nodes: tuple[str, ...] = ()
+    spool_offsets: Mapping[str, int] = field(default_factory=dict[str, int])
+    state_since: float = 0.0
+    state_before_unknown: RunState | None = None
+    cancel_requested: bool = False
+    move_to: Plan | None = None
+    replan_after: float | None = None
+    not_before: float | None = None
+    spent: float = 0.0
+    message: str = ""
+    ended_at: float | None = None
+    recorded: bool = False
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None

@@ -1,0 +1,69 @@
+"""What a cluster's queue looked like at one instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCounts:
+    """Nodes of one type in one partition by state, and idle accelerators counted from allocated TRES, not from job requests."""
+
+    partition: str
+    node_type: str
+    idle: int = 0
+    mixed: int = 0
+    allocated: int = 0
+    down: int = 0
+    drained: int = 0
+    idle_gpus: int = 0
+    total_gpus: int = 0
+
+    @property
+    def total(self) -> int:
+        """All nodes of the type, usable or not."""
+        return self.idle + self.mixed + self.allocated + self.down + self.drained
+
+    @property
+    def usable(self) -> int:
+        """Nodes that run jobs now or could."""
+        return self.idle + self.mixed + self.allocated
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """One job of the snapshot, without its owner's secrets: sizes, times and state only. Times are epoch seconds."""
+
+    job_id: str
+    partition: str
+    state: str
+    nodes: int = 1
+    gpus: int = 0
+    submit_s: float | None = None
+    start_s: float | None = None
+    limit_s: float | None = None
+    priority: int | None = None
+    mine: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSnapshot:
+    """A cluster's queue at ``taken_at`` (epoch seconds)."""
+
+    cluster: str
+    taken_at: float
+    nodes: tuple[NodeCounts, ...] = ()
+    jobs: tuple[QueuedJob, ...] = ()
+
+    def counts(self, partition: str, node_type: str | None = None) -> tuple[NodeCounts, ...]:
+        """The node counts of a partition, of one node type where given."""
+        return tuple(n for n in self.nodes if n.partition == partition and node_type in (None, n.node_type))
+
+    def pending(self, partition: str) -> tuple[QueuedJob, ...]:
+        """Jobs waiting in a partition."""
+        return tuple(j for j in self.jobs if j.partition == partition and j.state == "PENDING")
+
+    def running(self, partition: str) -> tuple[QueuedJob, ...]:
+        """Jobs running in a partition."""
+        return tuple(j for j in self.jobs if j.partition == partition and j.state == "RUNNING")
