@@ -11,6 +11,7 @@ from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.jobs import JobRef, JobSpec, Observation, Probe
+from ischeduler.core.plan import Plan
 from ischeduler.core.run import Run, RunState
 from ischeduler.core.snapshot import QueueSnapshot
 from ischeduler.core.workload import Workload
@@ -183,4 +184,36 @@ class Notifier(Protocol):
 
     def notify(self, run: Run, subject: str, text: str) -> None:
         """Best effort; never raises."""
+        ...
+
+
+class RunFiles(Protocol):
+    """What the plane writes into a run's directory on the shared file system. Every method is idempotent and may raise OSError."""
+
+    def prepare(self, run: Run) -> None:
+        """Create the directory and its ``run.json`` where missing."""
+        ...
+
+    def raise_fence(self, run: Run, token: str) -> None:
+        """Lift the fence to ``token``, never down: older incarnations stop themselves."""
+        ...
+
+    def control(self, run: Run, token: str, word: str) -> None:
+        """Leave a word ('checkpoint', 'stop', 'move') for a running incarnation."""
+        ...
+
+    def log_tail(self, run: Run, attempt: int) -> str:
+        """The last lines of an attempt's output, '' when there are none yet."""
+        ...
+
+
+class Replanner(Protocol):
+    """Asks the planner again for a run under way."""
+
+    def replan(self, run: Run, reason: str, now: float) -> Sequence[Plan]:
+        """Options for what is left of the run, best first.
+
+        ``run`` and ``finish`` of each plan cover the remaining work from ``now``; its workload keeps the run's total epochs.
+        ``reason`` is 'reschedule', 'host_memory', 'gpu_memory', 'refused: ...' or 'stuck: ...'. Raises IschedError.
+        """
         ...

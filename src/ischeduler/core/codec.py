@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 def to_plain(value: Any) -> Any:
-    """Dicts, lists, strings, numbers, booleans and None; infinity becomes the string 'inf' (JSON has none)."""
+    """Dicts, lists, strings, numbers, booleans and None; infinity and NaN become 'inf', '-inf', 'nan' (JSON has none)."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -23,9 +24,19 @@ def to_plain(value: Any) -> Any:
         return {str(k): to_plain(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_plain(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value
+
+
+def dumps(value: Any) -> str:
+    """JSON text of a plain value; anything JSON cannot hold is an error and not a silent ``NaN``."""
+    return json.dumps(to_plain(value), separators=(",", ":"), allow_nan=False)
+
+
+def loads(text: str) -> Any:
+    """A plain value from :func:`dumps`'s text."""
+    return json.loads(text)
 
 
 def from_plain(kind: type[T], data: Any) -> T:

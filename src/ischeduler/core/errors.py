@@ -64,3 +64,7 @@ class EstimatorFailed(IschedError):
 
 class ConfigError(BadInput):
     """A configuration file or variable has a wrong key or value."""
+
+
+class StoreUnavailable(IschedError):
+    """The database did not answer: locked for too long, disk full, unreachable, damaged. Nothing was written."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ischeduler.core.blocker import Blocker
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.jobs import Resources
+from ischeduler.core.memory_model import MemoryModel
 from ischeduler.core.workload import Workload
 
 GOALS = ("soonest", "cheapest", "fewest-interruptions", "deadline", "budget")
@@ -25,7 +26,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a workload will need at one place. None where nothing could answer; ``wait`` is for one job of the plan's size."""
+    """What a workload will need at one place. None where nothing could answer; ``wait`` is for one job of the plan's size.
+
+    ``run`` is the whole training in one uninterrupted job: one start-up, steps, evaluation and checkpoints, no waits.
+    ``memory_model`` says how GPU memory grows with the batch size, for the advice of what would fit.
+    """
 
     step_time: Estimate | None = None
     startup: Estimate | None = None
@@ -35,6 +40,7 @@ class Needs:
     checkpoint: Estimate | None = None
     wait: Estimate | None = None
     notes: tuple[str, ...] = ()
+    memory_model: MemoryModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,8 @@ class Plan:
 
     ``workload`` has one batch size. ``run`` is training time without waits, ``wait`` the sum over segments, ``finish`` from now
     to the end; ``cost`` is in US dollars where the price is known, else in the centre's unit.
-    ``tags`` are among 'ideal', 'soonest', 'cheapest', 'goal'.
+    ``tags`` are among 'ideal', 'soonest', 'cheapest', 'goal'. ``node_memory_bytes`` is the most one job may ask of a node there,
+    None where unknown.
     """
 
     number: int
@@ -63,6 +70,7 @@ class Plan:
     signal_lead_s: int = 60
     tags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    node_memory_bytes: int | None = None
 
     @property
     def where(self) -> str:
@@ -97,3 +105,8 @@ class PlanSet:
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     estimators: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def shown(self) -> tuple[Plan, ...]:
+        """The short list: options worth a look; the others are numbered after them."""
+        return tuple(p for p in self.plans if not p.hidden)

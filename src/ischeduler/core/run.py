@@ -68,7 +68,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One batch job of a run. ``number`` is the fencing token's first part; ``key`` the idempotency key."""
+    """One batch job of a run. ``number`` is the fencing token's first part; ``key`` the idempotency key.
+
+    Three clocks meet here and are never subtracted from one another. The batch system's: ``submitted_at``, ``started_at``,
+    ``ended_at``, ``expected_start_s``. The job's host's: ``spool_started_at``, ``heard_at``, ``progressed_at``. The plane's:
+    all others. ``last_try_at`` is when the submission was sent whose answer is not known yet, else None.
+    ``ending`` says why the plane itself is ending the attempt ('' when it is not); ``nudged_at`` when it last said so.
+    ``start_step``, ``step`` and ``checkpoint_step`` count steps of the whole run.
+    """
 
     number: int
     key: str
@@ -96,11 +103,36 @@ class Attempt:
     start_step: int = 0
     expected_start_s: float | None = None
     spool_started: bool = False
+    node_type: str = ""
+    raw_state: str = ""
+    signal: int | None = None
+    cost_rate: float = 0.0
+    oom_where: str = ""
+    signalled: str = ""
+    finished: bool = False
+    checkpointing: bool = False
+    seq: int = 0
+    step: int = 0
+    checkpoint_step: int = 0
+    spool_started_at: float | None = None
+    heard_at: float | None = None
+    progressed_at: float | None = None
+    absent_since: float | None = None
+    ended_seen_at: float | None = None
+    ending: str = ""
+    ending_since: float | None = None
+    nudged_at: float | None = None
+    startup_s: float | None = None
+    log_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A delegated plan: everything the plane knows, one row of the store. ``version`` grows with each save (compare and swap)."""
+    """A delegated plan: everything the plane knows, one row of the store. ``version`` grows with each save (compare and swap).
+
+    ``plan`` is the plan in force; ``first_plan`` what was delegated, once it differs. ``verdict`` is what the run will end as
+    when its last job is gone and its evidence is recorded. ``replan_reason`` is the question open to the planner.
+    """
 
     id: str
     owner: str
@@ -124,6 +156,10 @@ class Run:
     message: str = ""
     ended_at: float | None = None
     recorded: bool = False
+    first_plan: Plan | None = None
+    verdict: RunState | None = None
+    query_failures: int = 0
+    replan_reason: str = ""
 
     @property
     def attempt(self) -> Attempt | None:

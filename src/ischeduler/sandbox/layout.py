@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def gres(self) -> Path:
-        """Empty files that stand for GPU devices."""
+        """Links to /dev/null that stand for GPU devices."""
         return self.root / "gres"
 
     @property

@@ -103,8 +103,11 @@ def boot_id() -> str:
 
 
 def owned_by(uids: frozenset[int]) -> list[ProcessId]:
-    """All living processes whose real uid is one of ``uids``."""
-    return [p for p in _all() if _uid(p.pid) in uids]
+    """All living processes whose real uid is one of ``uids``, in our own root file system.
+
+    Another root (a chroot, a container that shares the pid space) may have given the same uid to somebody else.
+    """
+    return [p for p in _all() if _uid(p.pid) in uids and _same_root(p.pid)]
 
 
 def step_daemons(directory: Path) -> list[ProcessId]:
@@ -153,9 +156,17 @@ def _parent(pid: int) -> int:
 
 def _uid(pid: int) -> int | None:
     try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except FileNotFoundError:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
+
+
+def _same_root(pid: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(f"/proc/{pid}/root"), os.stat("/"))
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return False
 
 
 def _command(pid: int) -> str:

@@ -20,7 +20,7 @@ def slurm_conf(spec: SandboxSpec, layout: Layout, ports: Ports, *, hostname: str
         _paths(layout),
         _timing(spec),
         _scheduling(spec),
-        _accounting(spec, ports),
+        _accounting(spec, layout, ports),
         [_node(n, ports.slurmd[n.name]) for n in spec.nodes],
         [_partition(p) for p in spec.partitions],
     ]
@@ -28,7 +28,7 @@ def slurm_conf(spec: SandboxSpec, layout: Layout, ports: Ports, *, hostname: str
 
 
 def gres_conf(spec: SandboxSpec, layout: Layout) -> str:
-    """The GPUs, backed by empty files; only a comment when no node has any."""
+    """The GPUs, each File a link to /dev/null: Slurm wants a device there to set CUDA_VISIBLE_DEVICES."""
     lines = ["AutoDetect=off"]
     for node in spec.nodes:
         if node.gpus:
@@ -60,6 +60,11 @@ def slurmdbd_conf(layout: Layout, ports: Ports) -> str:
     return "\n".join(lines) + "\n"
 
 
+def cgroup_conf(version: tuple[int, int]) -> str:
+    """No plug-in here uses cgroups; Slurm from 23.11 on can be told so and then asks nothing of the host."""
+    return "CgroupPlugin=disabled\n" if version >= (23, 11) else "# cgroups are not used\n"
+
+
 def _cluster(spec: SandboxSpec, layout: Layout, ports: Ports, hostname: str) -> list[str]:
     lines = [
         f"ClusterName={spec.cluster_name}",
@@ -76,8 +81,8 @@ def _cluster(spec: SandboxSpec, layout: Layout, ports: Ports, hostname: str) -> 
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "SwitchType=switch/none",
-        "LaunchParameters=enable_nss_slurm",
         "JobRequeue=1",
+        "MailProg=/bin/true",
         "ReturnToService=2",
     ]
     if spec.rest:
@@ -135,7 +140,7 @@ def _scheduling(spec: SandboxSpec) -> list[str]:
     return lines
 
 
-def _accounting(spec: SandboxSpec, ports: Ports) -> list[str]:
+def _accounting(spec: SandboxSpec, layout: Layout, ports: Ports) -> list[str]:
     lines = ["JobAcctGatherType=jobacct_gather/linux", f"JobAcctGatherFrequency=task={spec.sample_s}"]
     if spec.memory_kill:
         lines.append("JobAcctGatherParams=OverMemoryKill")
@@ -145,6 +150,7 @@ def _accounting(spec: SandboxSpec, ports: Ports) -> list[str]:
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"AccountingStorageHost={HOST_ADDRESS}",
         f"AccountingStoragePort={ports.slurmdbd}",
+        f"AccountingStoragePass={layout.munge_socket}",  # with munge this is the socket clients use towards slurmdbd
         "AccountingStorageEnforce=associations,limits,qos",
         "AccountingStoreFlags=job_comment",
     ]

@@ -141,6 +141,8 @@ def _problems(spec: SandboxSpec) -> list[str]:
         found += _partition_problems(partition, nodes)
     for account in spec.accounts:
         found += [f"account '{account.name}' has the unknown member '{m}'" for m in account.members if m not in spec.users]
+    if spec.accounting and not (spec.accounts and spec.users):
+        found.append("accounting needs at least one account and one user")
     if spec.qos and not spec.accounting:
         found.append("QOS need accounting, which is off")
     if sum(p.default for p in spec.partitions) > 1:

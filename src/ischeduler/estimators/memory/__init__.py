@@ -1,0 +1,1 @@
+"""GPU and host memory of a training step: traced on fake tensors in a subprocess, replayed in an allocator model."""

@@ -1,0 +1,103 @@
+"""Watches a traced step: every allocation, every release, every operation. Runs in the tracing subprocess only."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ischeduler.estimators.memory import torch_private
+from ischeduler.estimators.memory.allocator import ALLOC, FREE, Event
+from ischeduler.estimators.steptime.oplog import OpRow, grouped, kind_of
+
+_DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class Recorder(TorchDispatchMode):
+    """``events`` is the allocation log; ``sums`` the additions that may have been gradient accumulation.
+
+    ``begin(phase)`` names what runs next; operations are logged where ``log_operations`` is set. ``live`` is the bytes now held.
+    """
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        self.events: list[Event] = []
+        self.sums: dict[int, int] = {}
+        self.live = 0
+        self.log_operations = False
+        self._phase = "build"
+        self._made = 0
+        self._holder: dict[int, int] = {}
+        self._rows: list[tuple[str, str, str, float, float]] = []
+
+    def begin(self, phase: str) -> None:
+        """Name the phase that starts."""
+        self._phase = phase
+
+    @property
+    def operations(self) -> tuple[OpRow, ...]:
+        """The logged operations."""
+        return grouped(self._rows)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        name = torch_private.operation_name(func)
+        before = self._made
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                self._hold(tensor)
+        if name == "aten::add" and self._phase == "backward" and self._made == before + 1:
+            self._note_sum(args[0])
+        if self.log_operations and not torch_private.is_view(func):
+            self._log(func, name, args, kwargs, out)
+        return out
+
+    def _hold(self, tensor: torch.Tensor) -> None:
+        if tensor.device.type != self.device:
+            return
+        storage, key, size_bytes = torch_private.storage_identity(tensor)
+        if key in self._holder:
+            return
+        self._made += 1
+        identity = self._holder[key] = self._made
+        self.events.append((ALLOC, identity, size_bytes))
+        self.live += size_bytes
+        weakref.finalize(storage, self._drop, key, identity, size_bytes).atexit = False
+
+    def _drop(self, key: int, identity: int, size_bytes: int) -> None:
+        if self._holder.get(key) == identity:
+            del self._holder[key]
+        self.events.append((FREE, identity, size_bytes))
+        self.live -= size_bytes
+
+    def _note_sum(self, operand: Any) -> None:
+        if isinstance(operand, torch.Tensor):
+            first = self._holder.get(torch_private.storage_identity(operand)[1])
+            if first is not None:
+                self.sums[self._made] = first
+
+    def _log(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == self.device]
+        results = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        if not tensors and not results:
+            return
+        size = sum(t.numel() * t.element_size() for t in (*tensors, *results))
+        formula = torch_private.flop_formula(func)
+        flops = float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
+        groups, channels = _convolution(name, args)
+        dtype = _DTYPES.get((tensors or results)[0].dtype, "other")
+        self._rows.append((self._phase, kind_of(name, groups, channels), dtype, flops, float(size)))
+
+
+def _convolution(name: str, args: Any) -> tuple[int, int]:
+    """(groups, input channels) of a convolution, forward or backward; (1, 0) of anything else."""
+    if name == "aten::convolution":
+        return int(args[8]), int(args[0].shape[1])
+    if name == "aten::convolution_backward":
+        return int(args[9]), int(args[1].shape[1])
+    return 1, 0

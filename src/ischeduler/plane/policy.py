@@ -1,0 +1,38 @@
+"""The plane's patience, in one place. All in seconds of the plane's own clock unless said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long the plane waits before it believes or repeats something.
+
+    ``settle_s``: an unanswered submission or a missing job is believed absent when a complete answer lacks it that long.
+    ``vanish_s``: the same where the accounting does not answer. ``evidence_s``: what an ended job may still write (network file
+    systems cache for seconds). ``unknown_after``: failed queries before the state is shown as unknown. ``nudge_s``: before an
+    unheeded cancel or signal is repeated. ``soft_s``: before a job that was asked to stop is cancelled.
+    ``stuck_s``: before a job that the batch system says cannot start is taken as stuck.
+    """
+
+    settle_s: float = 20.0
+    vanish_s: float = 180.0
+    evidence_s: float = 10.0
+    unknown_after: int = 3
+    nudge_s: float = 45.0
+    soft_s: float = 240.0
+    stuck_s: float = 300.0
+    retry_s: float = 5.0
+    retry_max_s: float = 600.0
+    site_limit_s: float = 15.0
+    replan_first_s: float = 900.0
+    replan_every_s: float = 3600.0
+    excluded_nodes_max: int = 4
+
+    def backoff_s(self, first_s: float, count: int) -> float:
+        """``first_s`` doubled with each repetition after the first, up to ``retry_max_s``."""
+        return min(self.retry_max_s, first_s * 2.0 ** min(16, max(0, count - 1)))
+
+
+DEFAULT = Policy()
