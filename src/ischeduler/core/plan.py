@@ -49,7 +49,8 @@ class Plan:
 
     ``workload`` has one batch size. ``run`` is training time without waits, ``wait`` the sum over segments, ``finish`` from now
     to the end; ``cost`` is in US dollars where the price is known, else in the centre's unit.
-    ``tags`` are among 'ideal', 'soonest', 'cheapest', 'goal'. ``node_memory_bytes`` is the most one job may ask of a node there,
+    ``tags`` are among 'ideal', 'soonest', 'cheapest', 'goal'; ``hidden`` plans are in no respect better than a shown one.
+    ``node_memory_bytes`` is the most one job may ask of a node there,
     None where unknown.
     """
 
@@ -71,6 +72,7 @@ class Plan:
     tags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     node_memory_bytes: int | None = None
+    hidden: bool = False
 
     @property
     def where(self) -> str:

@@ -131,7 +131,8 @@ class Run:
     """A delegated plan: everything the plane knows, one row of the store. ``version`` grows with each save (compare and swap).
 
     ``plan`` is the plan in force; ``first_plan`` what was delegated, once it differs. ``verdict`` is what the run will end as
-    when its last job is gone and its evidence is recorded. ``replan_reason`` is the question open to the planner.
+    when its last job is gone and its evidence is recorded. ``replan_reason`` is the question open to the planner, ``unanswered``
+    the one it had no answer to.
     """
 
     id: str
@@ -160,6 +161,7 @@ class Run:
     verdict: RunState | None = None
     query_failures: int = 0
     replan_reason: str = ""
+    unanswered: str = ""
 
     @property
     def attempt(self) -> Attempt | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ischeduler.core.jobs import Cause, JobState, JobStatus
+from ischeduler.core.jobs import JobState, JobStatus
 from ischeduler.core.run import Attempt, Run
 from ischeduler.plane.actions import Action, CancelJob
-from ischeduler.plane.attempts import alive, alive_attempts, by_number, change
+from ischeduler.plane.attempts import alive, alive_attempts, by_number, change, used_s
 from ischeduler.plane.inputs import Observed, QueryFailed
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.spool import new_incarnation
@@ -52,25 +52,27 @@ def _seen(
         for s in statuses if s.job_id != status.job_id and not s.state.ended
     ]
     if not alive(attempt):
-        if status.state not in (JobState.PENDING, JobState.RUNNING) or attempt.state.ended and _same_end(attempt, status):
+        if status.state not in (JobState.PENDING, JobState.RUNNING):
             return run, actions
         if not _reopens(run, attempt):
             actions.append(CancelJob(attempt.cluster, status.job_id, "superseded: a newer attempt took over"))
             return run, actions
-        run = change(run, attempt.number, ended_seen_at=None, cause=None, ended_at=None)
+        run = _reopened(run, attempt)
     if status.restarts > attempt.restarts:
         run = new_incarnation(run, attempt, status.restarts)
     return _apply(run, attempt.number, status, seen, now), actions
 
 
-def _same_end(attempt: Attempt, status: JobStatus) -> bool:
-    """An ended job comes alive again only through a requeue; the same incarnation seen running is an answer that came late."""
-    return attempt.cause not in (Cause.LOST, None) and status.restarts <= attempt.restarts
-
-
 def _reopens(run: Run, attempt: Attempt) -> bool:
     newest = run.attempt
     return run.verdict is None and not run.state.ended and newest is not None and newest.number == attempt.number
+
+
+def _reopened(run: Run, attempt: Attempt) -> Run:
+    """Requeued after it had ended, or taken for lost too early: it lives, and what was booked for it is not spent yet."""
+    booked = used_s(attempt) * attempt.cost_rate if attempt.cause is not None else 0.0
+    run = replace(run, spent=max(0.0, run.spent - booked))
+    return change(run, attempt.number, ended_seen_at=None, cause=None, ended_at=None)
 
 
 def keeper(statuses: tuple[JobStatus, ...]) -> JobStatus:

@@ -61,7 +61,9 @@ def new_incarnation(run: Run, attempt: Attempt, restarts: int) -> Run:
     if attempt.spool_started_at is not None and attempt.heard_at is not None:
         used_s = max(0.0, attempt.heard_at - attempt.spool_started_at)
     run = replace(run, spent=run.spent + used_s * attempt.cost_rate)
-    return change(run, attempt.number, **{**_FRESH, "restarts": restarts, "start_step": run.progress.checkpoint_step})
+    ending = "" if attempt.ending == "stalled" else attempt.ending
+    start_step = run.progress.checkpoint_step
+    return change(run, attempt.number, **{**_FRESH, "restarts": restarts, "start_step": start_step, "ending": ending})
 
 
 def _heard(run: Run, number: int, event: Event) -> Run:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import signal
 
 from ischeduler.core.errors import BadInput
-from ischeduler.sandbox import accounting, daemons, host, processes
+from ischeduler.sandbox import accounting, daemons, host
 from ischeduler.sandbox.errors import SandboxError
-from ischeduler.sandbox.machine import SandboxMachine
-
-ANSWER_TIMEOUT_S = 30.0
+from ischeduler.sandbox.machine import RUNNING, SandboxMachine
 
 
 class FaultControls(SandboxMachine):
@@ -20,10 +18,11 @@ class FaultControls(SandboxMachine):
         self.stop_daemon(daemons.SLURMCTLD)
 
     def start_slurmctld(self) -> None:
-        """Starts the controller from its saved state and waits until it answers."""
+        """Starts the controller from its saved state; waits until it answers and sees every node whose slurmd runs."""
         self.start_daemon(daemons.SLURMCTLD)
-        ready = processes.wait_until(self.controller_answers, timeout_s=ANSWER_TIMEOUT_S)
-        self.await_daemon(daemons.SLURMCTLD, ready, ANSWER_TIMEOUT_S)
+        self.await_daemon(daemons.SLURMCTLD, self.controller_answers)
+        alive = [n.name for n in self.spec.nodes if self.daemon_state(daemons.slurmd_name(n.name)) == RUNNING]
+        self.await_daemon(daemons.SLURMCTLD, lambda: all(self.node_responds(n) for n in alive))
 
     def stop_slurmdbd(self) -> None:
         """Stops the accounting daemon: sacct fails, slurmctld queues its records."""
@@ -34,8 +33,7 @@ class FaultControls(SandboxMachine):
         """Starts the accounting daemon and waits until it listens."""
         self._require_accounting()
         self.start_daemon(daemons.SLURMDBD)
-        ready = processes.wait_until(lambda: host.listens(self.ports.slurmdbd), timeout_s=ANSWER_TIMEOUT_S)
-        self.await_daemon(daemons.SLURMDBD, ready, ANSWER_TIMEOUT_S)
+        self.await_daemon(daemons.SLURMDBD, lambda: host.listens(self.ports.slurmdbd))
 
     def kill_slurmd(self, node: str, signum: int = signal.SIGKILL) -> None:
         """Signals a node's slurmd. Its jobs go on running, as on a node cut off from the network (split brain)."""
@@ -45,16 +43,21 @@ class FaultControls(SandboxMachine):
         """Starts a node's slurmd again and waits until the controller sees it."""
         name = daemons.slurmd_name(self.spec.node(node).name)
         self.start_daemon(name)
-        ready = processes.wait_until(lambda: self.node_responds(node), timeout_s=ANSWER_TIMEOUT_S)
-        self.await_daemon(name, ready, ANSWER_TIMEOUT_S)
+        self.await_daemon(name, lambda: self.node_responds(node))
 
     def node_down(self, node: str, reason: str = "sandbox") -> None:
-        """Declares a node down at once: its jobs become NODE_FAIL and are requeued where they allow it."""
+        """Declares a node down at once: its jobs become NODE_FAIL and are requeued where they allow it.
+
+        It is drained first: a node that is only down returns by itself when its slurmd registers (ReturnToService=2).
+        """
+        self._update_node(node, "State=DRAIN", f"Reason={reason}")
         self._update_node(node, "State=DOWN", f"Reason={reason}")
 
     def node_resume(self, node: str) -> None:
-        """Puts a node that was down or drained back to work."""
-        self._update_node(node, "State=RESUME")
+        """Puts a node that was down or drained back to work and waits until it responds; one that works is left alone."""
+        if any(word in self.node_states()[node] for word in ("down", "drain")):
+            self._update_node(node, "State=RESUME")
+        self.await_daemon(daemons.slurmd_name(node), lambda: self.node_responds(node))
 
     def drain_node(self, node: str, reason: str = "sandbox") -> None:
         """Lets a node's jobs finish and starts no more."""
@@ -63,7 +66,7 @@ class FaultControls(SandboxMachine):
     def node_states(self) -> dict[str, str]:
         """State of each node as sinfo prints it (``idle``, ``mixed``, ``down*``); the star means it does not respond."""
         lines = self.run([host.program("sinfo"), "-h", "-N", "-o", "%N %T"]).stdout.splitlines()
-        return {name: state for name, state in (line.split() for line in lines)}
+        return dict(line.split() for line in lines)
 
     def node_responds(self, node: str) -> bool:
         """Whether the controller has this node registered and reachable."""

@@ -41,7 +41,7 @@ def daemons(spec: SandboxSpec, layout: Layout, ports: Ports) -> dict[str, Daemon
     found.append(Daemon(SLURMCTLD, (host.program("slurmctld"), "-D", "-f", str(layout.slurm_conf)), _out(layout, SLURMCTLD)))
     found += [_slurmd(layout, node.name) for node in spec.nodes]
     if spec.rest:
-        found.append(_slurmrestd(layout, ports))
+        found.append(_slurmrestd(spec, layout, ports))
     return {d.name: d for d in found}
 
 
@@ -89,7 +89,7 @@ def database_options(layout: Layout) -> tuple[str, ...]:
         f"--tmpdir={layout.database}/tmp",
         "--innodb-buffer-pool-size=64M",
         "--innodb-log-file-size=16M",
-        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-flush-log-at-trx-commit=2",
         "--innodb-flush-method=nosync",
         "--innodb-doublewrite=0",
         "--innodb-lock-wait-timeout=900",
@@ -120,6 +120,9 @@ def _slurmd(layout: Layout, node: str) -> Daemon:
     return Daemon(slurmd_name(node), argv, _out(layout, slurmd_name(node)))
 
 
-def _slurmrestd(layout: Layout, ports: Ports) -> Daemon:
-    argv = (host.program("slurmrestd"), "-a", "rest_auth/jwt", f"{host.LOOPBACK}:{ports.slurmrestd}")
+def _slurmrestd(spec: SandboxSpec, layout: Layout, ports: Ports) -> Daemon:
+    """Its plug-ins for slurmdbd end it where there is none, so only the others are loaded then."""
+    usable = [] if spec.accounting else [p for p in host.rest_plugins() if "db" not in p]
+    plugins = ("-s", ",".join(usable)) if usable else ()
+    argv = (host.program("slurmrestd"), "-a", "rest_auth/jwt", *plugins, f"{host.LOOPBACK}:{ports.slurmrestd}")
     return Daemon(SLURMRESTD, argv, _out(layout, SLURMRESTD), user=REST_USER, env={"SLURM_JWT": "daemon"})

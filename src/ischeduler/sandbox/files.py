@@ -44,7 +44,7 @@ def write_configuration(spec: SandboxSpec, layout: Layout, ports: Ports) -> None
     (layout.etc / "plugstack.conf").write_text("# no plug-ins\n")
     (layout.etc / "cgroup.conf").write_text(render.cgroup_conf(host.slurm_version()))
     if spec.accounting:
-        _closed_file(layout.slurmdbd_conf, render.slurmdbd_conf(layout, ports).encode(), owner="slurm")
+        _closed_file(layout.slurmdbd_conf, render.slurmdbd_conf(spec, layout, ports).encode(), owner="slurm")
 
 
 def make_database(layout: Layout) -> None:

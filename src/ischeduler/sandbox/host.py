@@ -71,6 +71,12 @@ def slurm_version() -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def rest_plugins() -> list[str]:
+    """slurmrestd's OpenAPI plug-ins, e.g. ``openapi/v0.0.38``, by their files (``-s list`` wants a configured Slurm)."""
+    files = sorted(f for d in ("slurm-wlm", "slurm") for f in Path("/usr/lib").glob(f"*/{d}/openapi_*.so"))
+    return [f"openapi/{f.stem.removeprefix('openapi_').replace('_', '.')}" for f in files]
+
+
 def service_ids(user: str) -> tuple[int, int] | None:
     """uid and gid of a system user; None when there is none."""
     try:
@@ -122,7 +128,7 @@ def _bindable(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("0.0.0.0", port))  # noqa: S104 - a probe only: free on every address
+            probe.bind(("0.0.0.0", port))
         except OSError:
             return False
     return True

@@ -47,10 +47,12 @@ def _standard_library() -> list[Path]:
 def _package_paths() -> list[Path]:
     """Directories of sys.path beyond the standard library: site-packages and editable projects."""
     standard = Path(sysconfig.get_path("stdlib")).resolve()
-    base_site = {standard / "site-packages", standard / "lib-dynload"} if sys.prefix != sys.base_prefix else {standard / "lib-dynload"}
+    left_out = {standard, standard / "lib-dynload"}
+    if sys.prefix != sys.base_prefix:
+        left_out.add(standard / "site-packages")
     found = [Path(p).resolve() for p in sys.path if p and Path(p).is_dir()]
     project = Path(__file__).resolve().parents[2]
-    return list(dict.fromkeys([project, *(p for p in found if p != standard and p not in base_site)]))
+    return list(dict.fromkeys([project, *(p for p in found if p not in left_out)]))
 
 
 def _build(target: Path) -> None:
@@ -118,5 +120,3 @@ def _scripts(target: Path) -> None:
         if first.startswith(b"#!") and b"python" in first:
             copy.write_bytes(f"#!{target}/bin/python\n".encode() + rest)
             copy.chmod(0o755)
-
-

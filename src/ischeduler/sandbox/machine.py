@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ischeduler.sandbox.layout import Layout, Ports
 from ischeduler.sandbox.marker import Marker, read_marker
 from ischeduler.sandbox.spec import SandboxSpec, check_sandbox_name
 
+ANSWER_TIMEOUT_S = 30.0
 RUNNING, DEAD, STOPPED = "running", "dead", "stopped"
 
 
@@ -159,10 +160,12 @@ class SandboxMachine:
         if process is None or not processes.send_signal(process, signum):
             raise SandboxError(f"{name} of sandbox '{self.name}' does not run; start it first.")
 
-    def await_daemon(self, name: str, ready: bool, timeout_s: float) -> None:
-        """Raises SandboxError with the end of the daemon's log when ``ready`` is false."""
-        if not ready:
-            raise SandboxError(f"{name} did not answer within {timeout_s:.0f} s; its log ends: {self.log_tail(name)}")
+    def await_daemon(self, name: str, ready: Callable[[], bool], *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Waits until ``ready``; raises SandboxError with the end of the daemon's log when it dies or takes too long."""
+        if processes.wait_until(lambda: ready() or self.daemon_state(name) == DEAD, timeout_s=timeout_s) and ready():
+            return
+        problem = "ended at once" if self.daemon_state(name) == DEAD else f"did not answer within {timeout_s:.0f} s"
+        raise SandboxError(f"{name} {problem}; its log ends: {self.log_tail(name)}")
 
     def log_tail(self, name: str, *, lines: int = 3) -> str:
         """The last lines of a daemon's log and of its output."""

@@ -37,7 +37,7 @@ def read_marker(layout: Layout) -> Marker | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise SandboxError(f"{layout.marker} is not a sandbox's marker ({error}); look at it and remove {layout.root}.") from error
+        raise SandboxError(f"{layout.marker} is not a marker of ours ({error}); look at it and remove {layout.root}.") from error
 
 
 def write_marker(layout: Layout, marker: Marker) -> None:

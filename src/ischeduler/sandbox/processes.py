@@ -25,7 +25,9 @@ class ProcessId:
     boot_id: str
 
 
-def launch(argv: Sequence[str], *, log: Path, env: Mapping[str, str], uid: int | None = None, gid: int | None = None) -> ProcessId:
+def launch(
+    argv: Sequence[str], *, log: Path, env: Mapping[str, str], uid: int | None = None, gid: int | None = None
+) -> ProcessId:
     """Starts a daemon in its own session, its output appended to ``log``, nothing inherited but the environment given."""
     with log.open("ab") as out:
         child = subprocess.Popen(

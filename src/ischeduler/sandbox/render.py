@@ -37,13 +37,12 @@ def gres_conf(spec: SandboxSpec, layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def slurmdbd_conf(layout: Layout, ports: Ports) -> str:
+def slurmdbd_conf(spec: SandboxSpec, layout: Layout, ports: Ports) -> str:
     """slurmdbd.conf; the database's socket travels in the environment, its login is the slurm user's own uid."""
     lines = [
         "AuthType=auth/munge",
         f"AuthInfo=socket={layout.munge_socket}",
-        "AuthAltTypes=auth/jwt",
-        f"AuthAltParameters=jwt_key={layout.jwt_key}",
+        *_token_lines(spec, layout),
         f"DbdAddr={HOST_ADDRESS}",
         "DbdHost=localhost",
         f"DbdPort={ports.slurmdbd}",
@@ -55,7 +54,6 @@ def slurmdbd_conf(layout: Layout, ports: Ports) -> str:
         "StorageHost=localhost",
         "StorageUser=slurm",
         "StorageLoc=slurm_acct_db",
-        "CommitDelay=1",
     ]
     return "\n".join(lines) + "\n"
 
@@ -85,11 +83,15 @@ def _cluster(spec: SandboxSpec, layout: Layout, ports: Ports, hostname: str) -> 
         "MailProg=/bin/true",
         "ReturnToService=2",
     ]
-    if spec.rest:
-        lines += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={layout.jwt_key}"]
+    lines += _token_lines(spec, layout)
     if any(n.gpus for n in spec.nodes):
         lines.append("GresTypes=gpu")
     return lines
+
+
+def _token_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
+    """slurmrestd authenticates its clients by JSON web tokens."""
+    return ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={layout.jwt_key}"] if spec.rest else []
 
 
 def _paths(layout: Layout) -> list[str]:
@@ -123,6 +125,7 @@ def _timing(spec: SandboxSpec) -> list[str]:
 def _scheduling(spec: SandboxSpec) -> list[str]:
     lines = [
         "SchedulerType=sched/backfill",
+        f"EnforcePartLimits={spec.enforce_part_limits}",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
         f"DefMemPerCPU={min(n.memory_mb // n.cpus for n in spec.nodes) or 1}",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ischeduler.core.errors import NotFound
 from ischeduler.sandbox import accounting, daemons, files, host, processes, users
-from ischeduler.sandbox.controls import ANSWER_TIMEOUT_S, FaultControls
+from ischeduler.sandbox.controls import FaultControls
 from ischeduler.sandbox.errors import SandboxError
 from ischeduler.sandbox.layout import Layout, Ports
 from ischeduler.sandbox.machine import RUNNING
@@ -158,8 +158,7 @@ class Sandbox(FaultControls):
         if self.daemon_state(daemons.MUNGED) != RUNNING:
             self.layout.munge_socket.unlink(missing_ok=True)
             self.start_daemon(daemons.MUNGED)
-        ready = processes.wait_until(self.layout.munge_socket.is_socket, timeout_s=ANSWER_TIMEOUT_S)
-        self.await_daemon(daemons.MUNGED, ready, ANSWER_TIMEOUT_S)
+        self.await_daemon(daemons.MUNGED, self.layout.munge_socket.is_socket)
 
     def _make_users(self) -> None:
         for user in self.spec.users:
@@ -171,8 +170,7 @@ class Sandbox(FaultControls):
         if self.daemon_state(daemons.MARIADB) != RUNNING:
             self.layout.database_socket.unlink(missing_ok=True)
             self.start_daemon(daemons.MARIADB)
-        ready = processes.wait_until(self.layout.database_socket.is_socket, timeout_s=ANSWER_TIMEOUT_S)
-        self.await_daemon(daemons.MARIADB, ready, ANSWER_TIMEOUT_S)
+        self.await_daemon(daemons.MARIADB, self.layout.database_socket.is_socket)
 
     def _start_accounting(self) -> None:
         """slurmdbd before slurmctld: the controller does not start without it the first time."""
@@ -190,12 +188,8 @@ class Sandbox(FaultControls):
         if self.spec.rest:
             self.start_daemon(daemons.SLURMRESTD)
         self.start_slurmctld()
-        names = [n.name for n in self.spec.nodes]
-        ready = processes.wait_until(lambda: all(self.node_responds(n) for n in names), timeout_s=ANSWER_TIMEOUT_S)
-        self.await_daemon(daemons.slurmd_name(names[0]), ready, ANSWER_TIMEOUT_S)
         if self.spec.rest:
-            ready = processes.wait_until(lambda: host.listens(self.ports.slurmrestd), timeout_s=ANSWER_TIMEOUT_S)
-            self.await_daemon(daemons.SLURMRESTD, ready, ANSWER_TIMEOUT_S)
+            self.await_daemon(daemons.SLURMRESTD, lambda: host.listens(self.ports.slurmrestd))
 
     def _destroy(self) -> None:
         """SIGKILL throughout: what the daemons would save is thrown away in the next moment."""
@@ -204,7 +198,7 @@ class Sandbox(FaultControls):
         own_users = users.belonging_to(self.layout.home)
         uids = frozenset(u.pw_uid for u in own_users)
         if not processes.wait_until(lambda: self._kill_jobs(uids), timeout_s=10.0):
-            raise SandboxError(f"some processes of sandbox '{self.name}' cannot be killed; its directory {self.layout.root} is kept.")
+            raise SandboxError(f"some processes of sandbox '{self.name}' cannot be killed; {self.layout.root} is kept.")
         for user in own_users:
             users.remove(user)
         shutil.rmtree(self.layout.root)

@@ -79,6 +79,8 @@ class SandboxSpec:
 
     ``accounting`` off means no slurmdbd, no MariaDB and no sacct. ``memory_kill`` ends a job that exceeds its request
     (polled every ``sample_s`` seconds). ``requeue_delay_s`` is how long a requeued job waits before it may start again.
+    ``enforce_part_limits``: ALL refuses a job beyond a partition's limits at submission (as most centres do, and only
+    then does ``sbatch --test-only`` refuse it too); NO lets it wait with the reason PartitionTimeLimit.
     """
 
     cluster_name: str
@@ -91,6 +93,7 @@ class SandboxSpec:
     rest: bool = True
     memory_kill: bool = True
     preempt: bool = False
+    enforce_part_limits: str = "ALL"
     sample_s: int = 1
     slurmd_timeout_s: int = 10
     kill_wait_s: int = 5
@@ -141,6 +144,8 @@ def _problems(spec: SandboxSpec) -> list[str]:
         found += _partition_problems(partition, nodes)
     for account in spec.accounts:
         found += [f"account '{account.name}' has the unknown member '{m}'" for m in account.members if m not in spec.users]
+    if spec.enforce_part_limits not in ("ALL", "ANY", "NO"):
+        found.append(f"enforce_part_limits is '{spec.enforce_part_limits}', expected ALL, ANY or NO")
     if spec.accounting and not (spec.accounts and spec.users):
         found.append("accounting needs at least one account and one user")
     if spec.qos and not spec.accounting:

@@ -81,12 +81,12 @@ def _loss_of(output: Any, targets: Any) -> Any:
     given = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if given is not None and not callable(given):
         return given
-    if hasattr(output, "logits"):
-        heads = [output.logits, getattr(output, "aux_logits", None)]
+    if isinstance(output, (tuple, list)):
+        heads = list(output)
+    elif hasattr(output, "logits"):
+        heads = [output.logits]
     elif isinstance(output, dict):
         heads = list(output.values())
-    elif isinstance(output, (tuple, list)):
-        heads = list(output)
     else:
         heads = [output]
     losses = [_head_loss(h, targets) for h in heads if isinstance(h, torch.Tensor) and h.is_floating_point()]

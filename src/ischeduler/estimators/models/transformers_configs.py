@@ -19,7 +19,8 @@ def _opt(width: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
 
 
 def _t5(width: int, inner: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
-    return "t5", {"d_model": width, "d_ff": inner, "num_layers": layers, "num_heads": heads, "d_kv": 64}
+    sizes = {"d_model": width, "d_ff": inner, "num_layers": layers, "num_heads": heads, "d_kv": 64}
+    return "t5", {**sizes, "decoder_start_token_id": 0}
 
 
 def _vit(width: int, layers: int, heads: int, patch: int) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,41 @@
+"""Which commands there are, without importing any of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """A command: its module in :mod:`ischeduler.cli`, its one line of help, and the section of the help it stands in."""
+
+    module: str
+    help: str
+    section: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "estimate": Entry("estimate", "Say what a training will need: memory, time, wait, cost.", "Before"),
+    "plan": Entry("plan", "List where it could run, how, when it would be done and at what cost.", "Before"),
+    "script": Entry("script", "Print a plan as a plain batch script; nothing is submitted.", "Before"),
+    "profile": Entry("profile", "Measure a few steps of a training in a short job.", "Before"),
+    "submit": Entry("submit", "Delegate a plan; asks first.", "Runs"),
+    "status": Entry("status", "Where a run stands.", "Runs"),
+    "watch": Entry("watch", "Follow a run live.", "Runs"),
+    "why": Entry("why", "Say in words why a run is where it is, and what to do.", "Runs"),
+    "logs": Entry("logs", "Print (or follow) what the training printed.", "Runs"),
+    "events": Entry("events", "List everything that happened to a run.", "Runs"),
+    "cancel": Entry("cancel", "End a run.", "Runs"),
+    "move": Entry("move", "Let a run go on elsewhere.", "Runs"),
+    "report": Entry("report", "Predicted against actual, and what to ask for next time.", "Runs"),
+    "runs": Entry("runs", "List your runs.", "Runs"),
+    "init": Entry("init", "Read the cluster at hand and write ischeduler.toml.", "Clusters"),
+    "clusters": Entry("clusters", "Known clusters: list, show NAME, sync, edit NAME.", "Clusters"),
+    "doctor": Entry("doctor", "Check everything iScheduler needs, with the fix.", "Clusters"),
+    "config": Entry("config", "Show settings and where each comes from.", "More"),
+    "estimator": Entry("estimator", "List estimators; check one against the contract.", "More"),
+    "sandbox": Entry("sandbox", "A real Slurm on this machine: up, down, status.", "More"),
+    "plane": Entry("plane", "The Intelligence Plane: run, tick, status.", "More"),
+    "db": Entry("db", "The database: version, upgrade.", "More"),
+    "exec": Entry("exec", "Run a training inside a job: isched exec -- python train.py", "More"),
+}
+SECTIONS = ("Before", "Runs", "Clusters", "More")

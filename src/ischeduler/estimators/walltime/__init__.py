@@ -1,0 +1,1 @@
+"""Walltime: start-up + steps x step time + evaluation + checkpoints, or the rate of finished runs."""

@@ -1,0 +1,147 @@
+"""A plan set as lines of text: the table of options, refusals with their fix, who estimated, and the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ischeduler.core.cluster import Cluster
+from ischeduler.core.durations import human
+from ischeduler.core.estimate import Estimate
+from ischeduler.core.plan import Plan, PlanSet, Refusal
+from ischeduler.core.sizes import human_size
+
+SHOWN_PLANS, SHOWN_REFUSALS = 8, 6
+MISFITS = ("gpu_memory", "host_memory", "cores", "gres", "walltime", "nodes")
+
+
+def plan_lines(planset: PlanSet, clusters: Mapping[str, Cluster] | None = None, *, everything: bool = False) -> list[str]:
+    """The whole page, as ``isched plan`` shows it."""
+    plans = planset.plans if everything else _shown(planset.plans)
+    refusals = planset.refusals if everything else planset.refusals[:SHOWN_REFUSALS]
+    lines = [workload_line(planset)]
+    if plans:
+        lines += option_table(plans, clusters or {})
+    several = len(planset.workload.variants()) > 1
+    lines += [text for refusal in refusals for text in refusal_lines(refusal, several)]
+    hidden = len(planset.plans) - len(plans) + len(planset.refusals) - len(refusals)
+    if planset.estimators:
+        lines.append("Estimators: " + ", ".join(f"{what}={who}" for what, who in planset.estimators.items()))
+    others = "|".join(g for g in ("soonest", "cheapest", "fewest-interruptions", "deadline=...", "budget=...") if g != planset.goal)
+    lines.append(f"Goal: {planset.goal} (--goal {others}).{f' {hidden} hidden: isched plan --all' if hidden else ''}")
+    return lines + [f"Note: {w}" for w in planset.warnings]
+
+
+def workload_line(planset: PlanSet) -> str:
+    """``Workload  resnet50 · batch 32, 64 · 50 epochs · checkpoints: yes``."""
+    w = planset.workload
+    sizes = w.batch_size if isinstance(w.batch_size, tuple) else (w.batch_size,)
+    parts = [w.name or w.family, f"batch {', '.join(map(str, sizes))}", f"{w.epochs} epochs"]
+    if w.samples:
+        parts.append(f"{w.samples:,} samples")
+    parts.append(f"checkpoints: {'yes' if w.checkpoints else 'no, every interruption starts anew'}")
+    return "Workload  " + " · ".join(parts)
+
+
+def option_table(plans: Sequence[Plan], clusters: Mapping[str, Cluster]) -> list[str]:
+    """Header and one row a plan."""
+    several = len({p.workload.batch_size for p in plans}) > 1
+    types: dict[str, set[str]] = {}
+    for plan in plans:
+        types.setdefault(plan.where, set()).add(plan.node_type)
+    header = ["#", "WHERE", *(["BATCH"] if several else []), "MEMORY", "RUN (p50–p90)", "WAIT (p50–p90)", "DONE IN", "COST", "HOW", ""]
+    rows = [
+        [
+            str(p.number),
+            p.where + (f" ({p.node_type})" if len(types[p.where]) > 1 else ""),
+            *([_batch(p)] if several else []),
+            memory_cell(p, clusters), span(p.run), span(p.wait), done_in(p.finish), money(p.cost), how(p), tags(p),
+        ]
+        for p in plans
+    ]  # fmt: skip
+    return aligned([header, *rows])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns two blanks apart; the first is right-aligned (numbers)."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        " " + "  ".join(c.rjust(widths[i]) if i == 0 else c.ljust(widths[i]) for i, c in enumerate(row)).rstrip() for row in rows
+    ]
+
+
+def refusal_lines(refusal: Refusal, several: bool) -> list[str]:
+    """What is refused and why; each fix on a line of its own."""
+    where = f"{refusal.where}{f' (batch {refusal.batch_size})' if several else ''}"
+    lines = []
+    for blocker in refusal.blockers:
+        verb = "does not fit" if blocker.kind in MISFITS else "refused"
+        need = f"needs {blocker.need}, {blocker.have}" if blocker.need else blocker.have
+        lines.append(f"    {where}  {verb}: {need}")
+        if blocker.fix:
+            lines.append(f"    {' ' * len(where)}  → {blocker.fix}")
+    return lines
+
+
+def span(estimate: Estimate) -> str:
+    """``2h00–2h30``, or one figure where both are alike."""
+    low, high = human(estimate.p50), human(estimate.p90)
+    return low if low == high else f"{low}–{high}"
+
+
+def done_in(finish: Estimate) -> str:
+    """``9h00``; ``~10h00`` where the interval is wider than a fifth of it."""
+    wide = finish.p90 - finish.p10 > 0.2 * max(finish.p50, 1.0)
+    return f"{'~' if wide else ''}{human(finish.p50)}"
+
+
+def money(cost: Estimate) -> str:
+    """``$0.348``, ``12.5 SU``, ``free``."""
+    if cost.unit == "usd":
+        return f"${cost.p50:,.3f}" if cost.p50 < 1 else f"${cost.p50:,.2f}"
+    return f"{cost.p50:.3g} {cost.unit}"
+
+
+def memory_cell(plan: Plan, clusters: Mapping[str, Cluster]) -> str:
+    """Need over capacity: ``24/32 GB gpu`` or ``21/192 GB``."""
+    node = None
+    if plan.cluster in clusters:
+        node = next((n for n in clusters[plan.cluster].node_types if n.name == plan.node_type), None)
+    if plan.resources.gpus_per_node and plan.needs.gpu_memory:
+        have = node.accelerator.memory_bytes if node and node.accelerator else None
+        return f"{_of(plan.needs.gpu_memory.p50, have)} gpu"
+    if plan.needs.host_memory:
+        return _of(plan.needs.host_memory.p50, plan.node_memory_bytes or (node.memory_bytes if node else None))
+    return "?"
+
+
+def _of(need: float, have: int | None) -> str:
+    shown = human_size(need)
+    if have is None:
+        return shown
+    capacity = human_size(have)
+    number, unit = shown.split()
+    return f"{number}/{capacity}" if capacity.endswith(unit) else f"{shown}/{capacity}"
+
+
+def how(plan: Plan) -> str:
+    """``1 job``, ``3 x 1h00 cascade``."""
+    count = len(plan.segments)
+    return "1 job" if count == 1 else f"{count} x {human(plan.segments[0].walltime_s)} cascade"
+
+
+def tags(plan: Plan) -> str:
+    """``✔ soonest, ideal``: the mark is on the goal's best."""
+    words = ", ".join(t for t in plan.tags if t != "goal")
+    return f"✔ {words}".rstrip() if "goal" in plan.tags else words
+
+
+def _batch(plan: Plan) -> str:
+    accum = plan.workload.grad_accum
+    return f"{plan.workload.batch_size}{f' x{accum}' if accum > 1 else ''}"
+
+
+def _shown(plans: Sequence[Plan]) -> Sequence[Plan]:
+    """The first few, and every tagged one."""
+    return [p for i, p in enumerate(plans) if i < SHOWN_PLANS or p.tags]
+
+

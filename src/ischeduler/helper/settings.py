@@ -1,0 +1,164 @@
+"""Every setting there is: its key, kind, default and meaning. The reference page and ``isched config show`` are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ischeduler.core.durations import parse_human
+from ischeduler.core.errors import BadInput, ConfigError
+from ischeduler.core.sizes import parse_size
+
+GOALS_HELP = "soonest, cheapest, fewest-interruptions, deadline=..., budget=..."
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key. ``kind`` names how text and TOML values are read; ``secret`` values are never shown."""
+
+    key: str
+    kind: str
+    default: Any
+    help: str
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return "ISCHED_" + self.key.upper().replace(".", "_").replace("-", "_")
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("batch.kind", "choice:auto|slurm|local", "auto", "batch system: auto takes Slurm where its commands are, else this machine alone"),
+    Setting("batch.cluster", "text", "", "name of the live cluster; empty asks the batch system itself"),
+    Setting("local.partitions", "tables", (), "partitions of the local batch system: [{ name = 'main', max_walltime = '1h' }]"),
+    Setting("paths.state", "path", "", "this user's state: plans, locks, crash logs (default: the platform's state folder)"),
+    Setting("paths.data", "path", "", "run directories, on a file system that the cluster's nodes share (default: ~/.isched)"),
+    Setting("database.url", "text", "", "database file or URL (default: ischeduler.db in paths.state)", secret=True),
+    Setting("plan.goal", "text", "soonest", f"what 'best' means: {GOALS_HELP}"),
+    Setting("plan.clusters", "list", (), "clusters to plan for; empty means the live one, 'all' every known one"),
+    Setting("plan.account", "text", "", "account to charge"),
+    Setting("plan.qos", "text", "", "quality of service to ask for"),
+    Setting("plan.max_age", "duration", 900.0, "a shown plan older than this is checked again before it is submitted"),
+    Setting("caps.max_attempts", "integer", 50, "batch jobs the plane may submit for one run"),
+    Setting("caps.max_failures", "integer", 5, "failures in a row after which a run is given up"),
+    Setting("caps.max_cost", "number", None, "money (or the centre's units) one run may spend"),
+    Setting("caps.allow_smaller_batch", "flag", False, "may the plane halve the batch and accumulate after running out of GPU memory"),
+    Setting("caps.allow_move", "flag", True, "may the plane move a run to a clearly better place"),
+    Setting("caps.stall_after", "duration", 1800.0, "no progress for this long means stalled"),
+    Setting("plane.autostart", "flag", True, "start the plane in the background when a run is delegated and none is alive"),
+    Setting("plane.interval", "duration", 15.0, "time between two looks at the batch system"),
+    Setting("plane.idle_exit", "duration", 120.0, "a plane started by itself ends after this long without runs"),
+    Setting("plane.tick_in_job", "flag", False, "let a job's end start one tick of the plane from inside the job"),
+    Setting("environment.modules", "list", (), "modules that every job loads first"),
+    Setting("environment.conda", "text", "", "conda environment of every job"),
+    Setting("environment.venv", "text", "", "virtual environment of every job (default: the one that plans)"),
+    Setting("environment.image", "text", "", "Apptainer image of every job"),
+    Setting("environment.variables", "map", {}, "environment variables of every job", secret=True),
+)
+BY_KEY: Mapping[str, Setting] = {s.key: s for s in SETTINGS}
+
+
+def read_value(setting: Setting, value: Any, origin: str) -> Any:
+    """The setting's value from TOML or from text. ConfigError names the origin and what was expected."""
+    kind, _, rest = setting.kind.partition(":")
+    try:
+        if kind == "choice":
+            return _choice(value, tuple(rest.split("|")))
+        return _READERS[kind](value)
+    except (BadInput, ValueError, TypeError) as error:
+        shown = "that value" if setting.secret else repr(value)
+        raise ConfigError(f"{setting.key} in {origin} cannot be {shown}: {_reason(kind, error)}") from None
+
+
+def _reason(kind: str, error: Exception) -> str:
+    if isinstance(error, BadInput) or kind == "choice":
+        return str(error)
+    return f"expected {_EXPECTED[kind]}."
+
+
+def _choice(value: Any, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}.")
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    return words[value.strip().lower()] if isinstance(value, str) and value.strip().lower() in words else _fail()
+
+
+def _integer(value: Any) -> int:
+    return _fail() if isinstance(value, (bool, float)) else int(value)
+
+
+def _number(value: Any) -> float | None:
+    if value is None or value == "":
+        return None
+    return _fail() if isinstance(value, bool) else float(value)
+
+
+def _duration(value: Any) -> float:
+    """Seconds of a number (seconds) or of a text such as ``15m``."""
+    if isinstance(value, bool):
+        _fail()
+    return float(value) if isinstance(value, (int, float)) else parse_human(_text(value))
+
+
+def _list(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    return tuple(_text(item).strip() for item in items if _text(item).strip())
+
+
+def _tables(value: Any) -> tuple[Mapping[str, Any], ...]:
+    if isinstance(value, str):
+        import json
+
+        value = json.loads(value)
+    return tuple(dict(item) for item in value)
+
+
+def _map(value: Any) -> Mapping[str, str]:
+    """A table, or ``A=1,B=2``."""
+    if isinstance(value, str):
+        value = dict(item.split("=", 1) for item in value.split(",") if item.strip())
+    return {_text(k).strip(): str(v) for k, v in value.items()}
+
+
+def _fail() -> Any:
+    raise ValueError
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "text": _text,
+    "path": _text,
+    "flag": _flag,
+    "integer": _integer,
+    "number": _number,
+    "duration": _duration,
+    "size": lambda value: parse_size(str(value)),
+    "list": _list,
+    "tables": _tables,
+    "map": _map,
+}
+_EXPECTED = {
+    "text": "a text",
+    "path": "a path",
+    "flag": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "duration": "a duration such as 15m, or seconds",
+    "size": "a size such as 16G",
+    "list": "a list of texts",
+    "tables": "a list of tables",
+    "map": "a table of texts",
+}

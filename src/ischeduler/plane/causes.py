@@ -1,0 +1,136 @@
+"""Why an attempt ended: read from the batch system, the job's own last words, its log and the plane's intentions together.
+
+No single source suffices: Slurm calls a segment that checkpointed at its limit FAILED (85:0), a job killed for its memory
+FAILED (0:9) where no cgroups are set up, and a CUDA out-of-memory error is an ordinary exit code 1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ischeduler.core.jobs import Cause, JobState
+from ischeduler.core.run import Attempt, Run
+from ischeduler.plane.attempts import speaks
+from ischeduler.plane.policy import Policy
+
+MORE_TO_DO, SUPERSEDED, DOUBLED = 85, 86, 87
+_HOST_OOM = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]?kill|out of memory|cannot allocate memory|MemoryError", re.IGNORECASE)
+_CUDA_OOM = re.compile(r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory", re.IGNORECASE)
+_NEAR_LIMIT = 0.9
+_KILLED = frozenset({9, 128 + 9, -9})
+_NODE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL"})
+_ENDINGS: dict[str, Cause] = {
+    "user": Cause.CANCELLED, "deadline": Cause.CANCELLED, "budget": Cause.CANCELLED, "closing": Cause.SUPERSEDED,
+    "superseded": Cause.SUPERSEDED, "moved": Cause.MOVED, "stuck": Cause.MOVED, "stalled": Cause.STALLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A cause and the evidence for it in words."""
+
+    cause: Cause
+    text: str
+
+
+def settled(attempt: Attempt, now: float, policy: Policy) -> bool:
+    """Whether all evidence that can still come has had its time: an ended job's last lines may arrive seconds later."""
+    ended_at = attempt.ended_seen_at
+    if ended_at is None:
+        return False
+    if attempt.exit_reason or attempt.state not in (JobState.FAILED, JobState.COMPLETED):
+        return True
+    if attempt.exit_code in (MORE_TO_DO, SUPERSEDED, DOUBLED) or attempt.finished:
+        return True
+    return now - ended_at >= policy.evidence_s
+
+
+def wants_log(attempt: Attempt) -> bool:
+    """Whether the end of the output may hold what nothing else tells: killed or failed, and no word of the wrapper."""
+    over = attempt.ended_seen_at is not None and attempt.state is JobState.FAILED
+    return over and not attempt.log_read and attempt.exit_reason in ("", "error", "signal") and not attempt.oom_where
+
+
+def oom_in(text: str) -> tuple[str, str]:
+    """('cuda' or 'host', the line that says so), or ('', '')."""
+    for where, pattern in (("cuda", _CUDA_OOM), ("host", _HOST_OOM)):
+        line = next((line for line in reversed(text.splitlines()) if pattern.search(line)), "")
+        if line:
+            return where, line.strip()[:500]
+    return "", ""
+
+
+def classify(run: Run, attempt: Attempt) -> Why:
+    """The cause of an ended attempt. The training's success counts before everything else, the plane's own intention next."""
+    if _done(run, attempt):
+        return Why(Cause.FINISHED, "the training is done")
+    if attempt.ending in _ENDINGS:
+        return Why(_ENDINGS[attempt.ending], f"ended by the plane ({attempt.ending})")
+    if attempt.exit_code in (SUPERSEDED, DOUBLED) or attempt.exit_reason == "superseded":
+        return Why(Cause.SUPERSEDED, "it met a newer attempt, or another job of the same attempt")
+    return _from_state(attempt) or _from_memory(attempt) or _from_limit(attempt) or _from_code(run, attempt)
+
+
+def _done(run: Run, attempt: Attempt) -> bool:
+    """Exit 0 of a training that reports progress counts only with all its epochs, or with its own word that it is done."""
+    clean = attempt.exit_reason == "completed" or attempt.exit_code == 0
+    if attempt.exit_reason not in ("", "completed", "unknown") or not clean:
+        return False
+    p = run.progress
+    return attempt.finished or not speaks(run) or (p.epochs > 0 and p.epochs_done >= p.epochs)
+
+
+def _from_state(attempt: Attempt) -> Why | None:
+    where = f" on {', '.join(attempt.nodes)}" if attempt.nodes else ""
+    if attempt.state is JobState.NODE_FAIL or attempt.raw_state in _NODE_STATES:
+        return Why(Cause.NODE_FAILURE, f"a node failed{where}")
+    if attempt.state is JobState.PREEMPTED:
+        return Why(Cause.PREEMPTED, f"preempted{where}")
+    if attempt.state is JobState.CANCELLED and attempt.exit_reason != "checkpointed":
+        return Why(Cause.CANCELLED, "cancelled outside iScheduler")
+    if attempt.state is JobState.OUT_OF_MEMORY and attempt.oom_where != "cuda":
+        return Why(Cause.OUT_OF_MEMORY, "the batch system ended it for its memory")
+    return None
+
+
+def _from_memory(attempt: Attempt) -> Why | None:
+    if attempt.exit_reason in ("completed", "checkpointed") or attempt.exit_code in (0, MORE_TO_DO):
+        return None
+    if attempt.oom_where == "cuda":
+        return Why(Cause.GPU_OUT_OF_MEMORY, attempt.oom_text or "the accelerator's memory was full")
+    if attempt.oom_where or _HOST_OOM.search(attempt.reason) or attempt.exit_reason == "oom":
+        return Why(Cause.OUT_OF_MEMORY, attempt.oom_text or attempt.reason or "the host's memory was full")
+    return None
+
+
+def _from_limit(attempt: Attempt) -> Why | None:
+    if attempt.exit_reason == "checkpointed" or attempt.exit_code == MORE_TO_DO:
+        return Why(Cause.WALLTIME, "checkpointed before the limit; there is more to do")
+    if attempt.state is JobState.TIMEOUT:
+        return Why(Cause.WALLTIME, "the walltime ran out")
+    killed = attempt.exit_code is not None and attempt.exit_code > 128 or attempt.exit_reason == "signal"
+    if attempt.signalled == "USR2" and killed:
+        return Why(Cause.WALLTIME, "it was warned of its limit and did not end in time")
+    return None
+
+
+def _from_code(run: Run, attempt: Attempt) -> Why:
+    if attempt.state is JobState.UNKNOWN and not attempt.exit_reason:
+        return Why(Cause.LOST, "neither the batch system nor the job itself says what became of it")
+    if _killed_near_limit(run, attempt):
+        return Why(Cause.OUT_OF_MEMORY, "killed while it used nearly all the memory it had asked for")
+    if attempt.exit_code == 0:
+        done, total = run.progress.epochs_done, run.progress.epochs
+        return Why(Cause.UNKNOWN, f"ended with exit code 0 after {done} of {total} epochs")
+    if attempt.exit_code is not None and not (attempt.exit_code in _KILLED or attempt.exit_reason == "signal"):
+        return Why(Cause.USER_ERROR, f"the training ended with exit code {attempt.exit_code}")
+    if attempt.signal or attempt.exit_code is not None:
+        return Why(Cause.UNKNOWN, f"killed by signal {attempt.signal or abs(attempt.exit_code or 0) % 128}")
+    return Why(Cause.UNKNOWN, attempt.reason or "it failed without saying why")
+
+
+def _killed_near_limit(run: Run, attempt: Attempt) -> bool:
+    limit = attempt.resources.memory_bytes
+    killed = attempt.signal == 9 or attempt.exit_code in _KILLED
+    return killed and limit is not None and run.progress.peak_rss_bytes >= _NEAR_LIMIT * limit

@@ -1,0 +1,131 @@
+"""Bringing the next attempt about: written down before it is sent, sent again only when its key is known to be absent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ischeduler.core.jobs import Cause, JobState
+from ischeduler.core.run import Attempt, Run, RunState
+from ischeduler.plane.actions import Action, Note, Prepare, RaiseFence, Submit
+from ischeduler.plane.attempts import alive_attempts, by_key, change, spent, token
+from ischeduler.plane.inputs import SubmitFailed, Submitted
+from ischeduler.plane.policy import Policy
+from ischeduler.plane.reactions import end_as
+from ischeduler.plane.reschedule import RESCHEDULE
+from ischeduler.plane.segments import checkpoint_s, job_spec, margin_s, next_walltime_s, startup_s
+
+HAND_OVER_MAX = 2
+
+
+def key_of(run_id: str, number: int) -> str:
+    """The idempotency key of an attempt; it is the job's name as well, so that people find it in ``squeue``."""
+    return f"isched-{run_id}-{number}"
+
+
+def absorb_submitted(run: Run, done: Submitted, now: float) -> Run:
+    """The batch system accepted a submission. What is known of the job already stays."""
+    attempt = by_key(run, done.key)
+    if attempt is None or attempt.job_id is not None:
+        return run
+    state = JobState.PENDING if attempt.ended_seen_at is None else attempt.state
+    return change(
+        run, attempt.number, job_id=done.job_id, state=state, last_try_at=None, last_seen_at=now,
+        submitted_at=attempt.submitted_at or now,
+    )
+
+
+def absorb_submit_failure(run: Run, failed: SubmitFailed, now: float, policy: Policy) -> Run:
+    """A submission failed, or nobody knows: then the key stays open until a look at the queue settles it."""
+    attempt = by_key(run, failed.key)
+    if attempt is None or attempt.job_id is not None or attempt.ended_seen_at is not None:
+        return run
+    if failed.tries != attempt.submit_tries or attempt.last_try_at is None:
+        return run
+    if failed.uncertain:
+        return replace(run, message=f"not known whether the batch system took the job: looks it up ({failed.message})")
+    if failed.kind == "invalid":
+        return change(
+            run, attempt.number, state=JobState.FAILED, cause=Cause.REFUSED, reason=failed.message, last_try_at=None,
+            ended_seen_at=now, exit_reason="refused",
+        )
+    first_s = policy.site_limit_s if failed.kind == "site_limit" else policy.retry_s
+    wait_s = policy.backoff_s(first_s, attempt.submit_tries)
+    run = change(run, attempt.number, last_try_at=None, reason=failed.message)
+    return replace(run, not_before=now + wait_s, message=f"waits {wait_s:.0f} s: {failed.message}")
+
+
+def pursue(run: Run, now: float, policy: Policy, succeed_at: float | None) -> tuple[Run, tuple[Action, ...]]:
+    """Create the next attempt when there is to be one, and send what is written down and not sent yet."""
+    if run.verdict is not None or run.cancel_requested:
+        return run, ()
+    notes: tuple[Action, ...] = ()
+    if _wanted(run, now, succeed_at):
+        run, notes = _create(run, now, policy)
+    run, actions = _send(run, now)
+    return run, notes + actions
+
+
+def _wanted(run: Run, now: float, succeed_at: float | None) -> bool:
+    if run.replan_reason not in ("", RESCHEDULE) or run.unanswered or _too_early(run, now):
+        return False
+    living = alive_attempts(run)
+    if not living:
+        return True
+    hand_over = succeed_at is not None and succeed_at <= now and len(living) < HAND_OVER_MAX
+    return hand_over and living[-1].state is JobState.RUNNING and not living[-1].ending and run.query_failures == 0
+
+
+def _too_early(run: Run, now: float) -> bool:
+    return run.not_before is not None and now < run.not_before
+
+
+def _create(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, ...]]:
+    ceiling_s, problem = _room(run, now)
+    if problem:
+        return end_as(run, RunState.FAILED, problem, now), ()
+    plan, number = run.plan, len(run.attempts) + 1
+    rate = plan.cost.p50 / plan.run.p50 if plan.run.p50 > 0 else 0.0
+    attempt = Attempt(
+        number=number, key=key_of(run.id, number), cluster=plan.cluster, partition=plan.partition, node_type=plan.node_type,
+        resources=replace(plan.resources, walltime_s=next_walltime_s(run, ceiling_s)), batch_size=plan.workload.batch,
+        grad_accum=plan.workload.grad_accum, created_at=now, start_step=run.progress.checkpoint_step,
+        step=run.progress.checkpoint_step, checkpoint_step=run.progress.checkpoint_step, cost_rate=rate,
+    )
+    later = run.replan_after if run.replan_after is not None else now + policy.replan_first_s
+    run = replace(run, attempts=(*run.attempts, attempt), not_before=None, replan_after=later)
+    where = {"attempt": number, "key": attempt.key, "where": plan.where, "walltime_s": attempt.resources.walltime_s}
+    return run, (Note("attempt", where),)
+
+
+def _room(run: Run, now: float) -> tuple[float, str]:
+    """The longest walltime that the caps still allow, or why none is."""
+    caps, ceiling_s = run.caps, math.inf
+    if len(run.attempts) >= caps.max_attempts:
+        return 0.0, f"the cap of {caps.max_attempts} attempts is reached: {run.message}"
+    if caps.deadline is not None:
+        ceiling_s = caps.deadline - now
+        if ceiling_s <= 0:
+            return 0.0, "the deadline passed before the training was done"
+    rate = run.plan.cost.p50 / run.plan.run.p50 if run.plan.run.p50 > 0 else 0.0
+    if caps.max_cost is not None and rate > 0:
+        ceiling_s = min(ceiling_s, (caps.max_cost - spent(run)) / rate)
+    least_s = startup_s(run) + checkpoint_s(run) + margin_s(0.0)
+    if ceiling_s < min(least_s, next_walltime_s(run)):
+        return 0.0, f"budget or deadline leave {max(0.0, ceiling_s):.0f} s, less than one segment needs ({least_s:.0f} s)"
+    return ceiling_s, ""
+
+
+def _send(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    actions: list[Action] = []
+    for attempt in alive_attempts(run):
+        sent = attempt.job_id is not None or attempt.last_try_at is not None or attempt.spool_started
+        if sent or run.query_failures or _too_early(run, now) or attempt.ending:
+            continue
+        run = change(run, attempt.number, submit_tries=attempt.submit_tries + 1, last_try_at=now)
+        written = run.attempts[attempt.number - 1]
+        actions.append(Prepare())
+        if attempt.number > 1 and len(alive_attempts(run)) == 1:
+            actions.append(RaiseFence(token(attempt)))
+        actions.append(Submit(attempt.cluster, attempt.number, attempt.key, written.submit_tries, job_spec(run, written)))
+    return run, tuple(actions)
