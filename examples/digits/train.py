@@ -1,6 +1,6 @@
 # isched: name = "digits-resnet"
 # isched: model = "train.py:build_model"
-# isched: input_shape = [1, 16, 16]
+# isched: input_shape = [1, 24, 24]
 # isched: classes = 10
 # isched: samples = 1797
 # isched: epochs = 40
@@ -46,12 +46,12 @@ def build_model(width: int = 16, classes: int = 10) -> nn.Module:
 
 
 def load_digits() -> tuple[Tensor, Tensor]:
-    """Images (1797, 1, 16, 16) in [0, 1], doubled in size, and labels (1797,)."""
+    """Images (1797, 1, 24, 24) in [0, 1], three times their size, and labels (1797,)."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16.0
-    return nn.functional.interpolate(images, scale_factor=2), torch.tensor(digits.target)
+    return nn.functional.interpolate(images, scale_factor=3), torch.tensor(digits.target)
 
 
 def main() -> None:
@@ -68,22 +68,21 @@ def main() -> None:
     images, labels = load_digits()
     model = build_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    data = torch.utils.data.TensorDataset(images, labels)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), args.batch_size, shuffle=True)
 
     from ischeduler.training import checkpointing  # iScheduler, line one
 
-    with checkpointing(model=model, optimizer=optimizer, epochs=args.epochs, seed=args.seed) as run:  # line two
-        for epoch in run.epochs():
-            loader = torch.utils.data.DataLoader(data, args.batch_size, shuffle=True, generator=run.generator(epoch))
+    with checkpointing(model=model, optimizer=optimizer, epochs=args.epochs) as run:  # line two
+        for _ in run.epochs():
             for _, (x, y) in run.steps(loader):
                 loss = nn.functional.cross_entropy(model(x), y)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                run.step(loss=loss.item())
-            run.epoch_end(metrics={"loss": loss.item()})
+                run.step(loss=loss)
+            run.epoch_end(metrics={"loss": loss})
     torch.save(model.state_dict(), args.weights)
-    print(f"done: {args.epochs} epochs, last loss {loss.item():.4f}, weights in {args.weights}")
+    print(f"done: {args.epochs} epochs, weights in {args.weights}")
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ class Notifier(Protocol):
 
 
 class RunFiles(Protocol):
-    """What the plane writes into a run's directory on the shared file system. Every method is idempotent and may raise OSError."""
+    """What the plane does in a run's directory on the shared file system. Idempotent; may raise OSError."""
 
     def prepare(self, run: Run) -> None:
         """Create the directory and its ``run.json`` where missing."""

@@ -234,7 +234,7 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(slurm: Sandbox) -
 
 
 def _processes_about(root: Path, uids: set[int]) -> list[str]:
-    listing = subprocess.run(["ps", "-eo", "pid=,uid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(["ps", "-wweo", "pid=,uid=,stat=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 3) for line in listing.splitlines()]
     return [" ".join(r) for r in rows if not r[2].startswith("Z") and (str(root) in r[-1] or int(r[1]) in uids)]
 
@@ -257,10 +257,11 @@ def test_down_leaves_nothing_and_a_neighbour_lives_on(slurm: Sandbox) -> None:
         eventually(lambda: sum(d.state == "dead" for d in sandbox.status().daemons) == 4, sandbox.status)
         assert Sandbox.open(sandbox.name).up().up
         assert queue_field(sandbox, job) in ("PENDING", "RUNNING"), "a killed controller may have forgotten the start, not the job"
+        wait_running(sandbox, job)
 
         uid = pwd.getpwnam(sandbox.system_user("alice")).pw_uid
         left = Path(f"/tmp/{sandbox.system_user('alice')}.left")
-        eventually(left.exists)
+        eventually(lambda: left.exists() and len(proc.owned_by(frozenset({uid}))) >= 2)
         assert len(_processes_about(sandbox.layout.root, {uid})) > len(sandbox.daemon_names())
         started = time.monotonic()
     finally:

@@ -39,7 +39,12 @@ RunCommand = Callable[[Sequence[str]], Finished]
 
 
 def discover(
-    run_command: RunCommand, user: str, now: float, *, accelerators: Mapping[str, Accelerator] | None = None, probe: bool = True,
+    run_command: RunCommand,
+    user: str,
+    now: float,
+    *,
+    accelerators: Mapping[str, Accelerator] | None = None,
+    probe: bool = True,
 ) -> Cluster:
     """The cluster as ``user`` sees it. Raises BatchUnavailable when the controller does not answer."""
     config = scontrol.config_values(_ask(run_command, ["scontrol", "show", "config"]))
@@ -68,11 +73,14 @@ def discover(
 
 def with_access(run_command: RunCommand, cluster: Cluster, now: float) -> Cluster:
     """The cluster with each partition's answer to "would you take a small job of mine?"."""
-    return replace(cluster, partitions=tuple(replace(p, access=_access(run_command, cluster, p, now)) for p in cluster.partitions))
+    return replace(
+        cluster, partitions=tuple(replace(p, access=_access(run_command, cluster, p, now)) for p in cluster.partitions)
+    )
 
 
 def node_types(
-    rows: Sequence[Mapping[str, str]], accelerators: Mapping[str, Accelerator],
+    rows: Sequence[Mapping[str, str]],
+    accelerators: Mapping[str, Accelerator],
 ) -> tuple[tuple[NodeType, ...], dict[str, tuple[str, ...]]]:
     """Hardware types, grouped by cores, memory, GRES and features, and the types of each partition, commonest first."""
     found: dict[str, NodeType] = {}
@@ -122,7 +130,9 @@ def accelerator_of(kind: str, features: Sequence[str], accelerators: Mapping[str
 def _names(card: Accelerator, word: str) -> bool:
     bare = re.sub(r"[^a-z0-9]", "", word.lower()).removeprefix("nvidia").removeprefix("tesla")
     name = re.sub(r"[^a-z0-9]", "", card.name.lower())
-    return bool(bare) and (name == bare or re.sub(r"\d+g$", "", re.sub(r"[^a-z0-9-]", "", card.name.lower())).strip("-").replace("-", "") == bare)
+    return bool(bare) and (
+        name == bare or re.sub(r"\d+g$", "", re.sub(r"[^a-z0-9-]", "", card.name.lower())).strip("-").replace("-", "") == bare
+    )
 
 
 def read_partition(row: Mapping[str, str], types: tuple[str, ...], qos: Mapping[str, Mapping[str, str]]) -> Partition:
@@ -175,7 +185,10 @@ def _access(run_command: RunCommand, cluster: Cluster, partition: Partition, now
 
 def refusal_words(text: str) -> str:
     """Slurm's own refusal without its prefixes: the last line that says something."""
-    lines = [re.sub(r"^(sbatch: )?(error: )?((Batch job submission|allocation) failure?d?: )?", "", line).strip() for line in text.splitlines()]
+    lines = [
+        re.sub(r"^(sbatch: )?(error: )?((Batch job submission|allocation) failure?d?: )?", "", line).strip()
+        for line in text.splitlines()
+    ]
     return next((line for line in reversed(lines) if line), "refused without a word")
 
 
@@ -196,7 +209,9 @@ def _rows(run_command: RunCommand, question: Sequence[str], columns: Sequence[st
 def _ask(run_command: RunCommand, argv: Sequence[str]) -> str:
     done = run_command(argv)
     if done.returncode:
-        raise BatchUnavailable(f"'{' '.join(argv)}' failed ({done.stderr.strip() or done.returncode}); is this a Slurm login node?")
+        raise BatchUnavailable(
+            f"'{' '.join(argv)}' failed ({done.stderr.strip() or done.returncode}); is this a Slurm login node?"
+        )
     return done.stdout
 
 

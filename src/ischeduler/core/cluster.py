@@ -20,7 +20,8 @@ class Provenance:
 class Accelerator:
     """A device type: ``name`` is our key (``v100-32g``), ``gres`` Slurm's type (``v100``, None when untyped).
 
-    Peaks are datasheet figures in FLOP/s and bytes/s; None where unknown.
+    Peaks are datasheet figures in FLOP/s (dense, on matrix units where the type has them) and bytes/s; None where unknown
+    or not supported. ``memory_bytes`` 0 means unknown.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Accelerator:
     fp32_flops: float | None = None
     bf16_flops: float | None = None
     bandwidth_bytes_s: float | None = None
+    fp16_flops: float | None = None
+    tf32_flops: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,7 @@ class Plan:
     ``workload`` has one batch size. ``run`` is training time without waits, ``wait`` the sum over segments, ``finish`` from now
     to the end; ``cost`` is in US dollars where the price is known, else in the centre's unit.
     ``tags`` are among 'ideal', 'soonest', 'cheapest', 'goal'; ``hidden`` plans are in no respect better than a shown one.
-    ``node_memory_bytes`` is the most one job may ask of a node there,
-    None where unknown.
+    ``node_memory_bytes`` and ``max_walltime_s`` are the most one job may ask for there, None where unknown.
     """
 
     number: int
@@ -72,6 +71,7 @@ class Plan:
     tags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     node_memory_bytes: int | None = None
+    max_walltime_s: float | None = None
     hidden: bool = False
 
     @property

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ischeduler.core.errors import ConfigError
-from ischeduler.helper.settings import BY_KEY, SETTINGS, Setting, read_value
+from ischeduler.helper.settings import BY_KEY, SETTINGS, Setting, read_value, write_value
 from ischeduler.helper.suggest import did_you_mean
 
 SYSTEM_FILE = Path("/etc/ischeduler/config.toml")
@@ -46,17 +46,32 @@ class Config:
     @property
     def state_dir(self) -> Path:
         """This user's state folder (not created)."""
-        return Path(self["paths.state"]).expanduser() if self["paths.state"] else _platform_state()
+        return self._absolute(self["paths.state"]) if self["paths.state"] else _platform_state()
 
     @property
     def data_dir(self) -> Path:
         """Where run directories live; every node must see it."""
-        return Path(self["paths.data"]).expanduser() if self["paths.data"] else Path.home() / ".isched"
+        return self._absolute(self["paths.data"]) if self["paths.data"] else Path.home() / ".isched"
 
     @property
     def database_url(self) -> str:
         """What the store is opened with."""
-        return self["database.url"] or str(self.state_dir / "ischeduler.db")
+        url = self["database.url"] or str(self.state_dir / "ischeduler.db")
+        return url if "://" in url else str(self._absolute(url))
+
+    def _absolute(self, path: str) -> Path:
+        return (self.directory / Path(path).expanduser()).absolute()
+
+    def as_environment(self) -> dict[str, str]:
+        """Every value that is not a default, as ``ISCHED_*`` variables with absolute paths: for a process in another folder."""
+        texts = {BY_KEY[k].variable: write_value(BY_KEY[k], v.value) for k, v in self.values.items() if v.origin != "default"}
+        if self["paths.state"]:
+            texts[BY_KEY["paths.state"].variable] = str(self.state_dir)
+        if self["paths.data"]:
+            texts[BY_KEY["paths.data"].variable] = str(self.data_dir)
+        if self["database.url"]:
+            texts[BY_KEY["database.url"].variable] = self.database_url
+        return texts
 
     def shown(self, key: str) -> Any:
         """The value as it may be shown: passwords in URLs are hidden."""

@@ -65,9 +65,15 @@ class Plans:
 
     def table(self, *, everything: bool = False) -> str:
         """The table that ``isched plan`` prints."""
+        return "\n".join(self.lines(everything=everything))
+
+    def lines(self, *, everything: bool = False) -> list[str]:
+        """The same, line by line."""
         from ischeduler.helper.plan_text import plan_lines
 
-        return "\n".join(plan_lines(self.planset, everything=everything))
+        known = {p.cluster for p in self.planset.plans}
+        clusters = {c.name: c for c in self._session.services.clusters() if c.name in known}
+        return plan_lines(self.planset, clusters, everything=everything)
 
     def to_json(self) -> dict[str, Any]:
         """The document that ``isched plan --json`` prints."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +49,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("caps.allow_move", "flag", True, "may the plane move a run to a clearly better place"),
     Setting("caps.stall_after", "duration", 1800.0, "no progress for this long means stalled"),
     Setting("plane.autostart", "flag", True, "start the plane in the background when a run is delegated and none is alive"),
-    Setting("plane.interval", "duration", 15.0, "time between two looks at the batch system"),
+    Setting("plane.interval", "duration", 2.0, "shortest time between two looks at the batch system"),
     Setting("plane.idle_exit", "duration", 120.0, "a plane started by itself ends after this long without runs"),
     Setting("plane.tick_in_job", "flag", False, "let a job's end start one tick of the plane from inside the job"),
     Setting("environment.modules", "list", (), "modules that every job loads first"),
@@ -70,6 +71,21 @@ def read_value(setting: Setting, value: Any, origin: str) -> Any:
     except (BadInput, ValueError, TypeError) as error:
         shown = "that value" if setting.secret else repr(value)
         raise ConfigError(f"{setting.key} in {origin} cannot be {shown}: {_reason(kind, error)}") from None
+
+
+def write_value(setting: Setting, value: Any) -> str:
+    """The text that :func:`read_value` reads back as this value."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if setting.kind == "duration":
+        return f"{value}s"
+    if setting.kind == "tables":
+        return json.dumps(list(value))
+    if setting.kind == "map":
+        return ",".join(f"{k}={v}" for k, v in value.items())
+    return ",".join(value) if setting.kind == "list" else str(value)
 
 
 def _reason(kind: str, error: Exception) -> str:
@@ -121,8 +137,6 @@ def _list(value: Any) -> tuple[str, ...]:
 
 def _tables(value: Any) -> tuple[Mapping[str, Any], ...]:
     if isinstance(value, str):
-        import json
-
         value = json.loads(value)
     return tuple(dict(item) for item in value)
 

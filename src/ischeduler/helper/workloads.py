@@ -8,6 +8,7 @@ the script's head, the project file.
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
@@ -107,7 +108,26 @@ def _finish(arguments: dict[str, Any], base: Path, config: Config | None, start:
     if not workload.name:
         workload = replace(workload, name=_name_of(workload))
     check_placeholders(workload)
-    return replace(workload, environment=_environment(workload.environment, config))
+    return _with_interpreter(replace(workload, environment=_environment(workload.environment, config)))
+
+
+def _with_interpreter(workload: Workload) -> Workload:
+    """Jobs run with the Python that planned them, unless the environment says otherwise.
+
+    The wrapper needs ``ischeduler`` and the standard library alone, so it always takes this interpreter outside containers;
+    the training takes it where no module, conda or virtual environment brings its own.
+    """
+    env = workload.environment
+    if env.image:
+        return workload
+    options = {"python": sys.executable, **workload.options}
+    command = workload.command
+    if command and command[0] in ("python", "python3") and not (env.modules or env.conda or env.venv):
+        if (Path(sys.prefix) / "bin" / "activate").is_file():
+            env = replace(env, venv=sys.prefix)
+        else:
+            command = (sys.executable, *command[1:])
+    return replace(workload, options=options, command=command, environment=env)
 
 
 def _name_of(workload: Workload) -> str:

@@ -25,6 +25,11 @@ def alive_attempts(run: Run) -> tuple[Attempt, ...]:
     return tuple(a for a in run.attempts if alive(a))
 
 
+def all_understood(run: Run) -> bool:
+    """Whether every attempt that ended has its cause."""
+    return all(a.cause is not None or alive(a) for a in run.attempts)
+
+
 def token(attempt: Attempt) -> str:
     """The in-job token of the attempt's newest incarnation."""
     return f"{attempt.number}.{attempt.restarts}"

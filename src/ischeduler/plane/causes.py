@@ -15,7 +15,11 @@ from ischeduler.plane.attempts import speaks
 from ischeduler.plane.policy import Policy
 
 MORE_TO_DO, SUPERSEDED, DOUBLED = 85, 86, 87
-_HOST_OOM = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]?kill|out of memory|cannot allocate memory|MemoryError", re.IGNORECASE)
+REFUSED, NEVER_SENT = "refused", "never sent"
+"""Exit reasons of attempts that never became a job."""
+_HOST_OOM = re.compile(
+    r"exceeded (?:job )?memory limit|oom[-_ ]?kill|out of memory|cannot allocate memory|MemoryError", re.IGNORECASE
+)
 _CUDA_OOM = re.compile(r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory", re.IGNORECASE)
 _NEAR_LIMIT = 0.9
 _KILLED = frozenset({9, 128 + 9, -9})
@@ -38,6 +42,8 @@ def settled(attempt: Attempt, now: float, policy: Policy) -> bool:
     """Whether all evidence that can still come has had its time: an ended job's last lines may arrive seconds later."""
     ended_at = attempt.ended_seen_at
     if ended_at is None:
+        return False
+    if wants_log(attempt) and now - ended_at < policy.evidence_s:
         return False
     if attempt.exit_reason or attempt.state not in (JobState.FAILED, JobState.COMPLETED):
         return True
@@ -65,6 +71,8 @@ def classify(run: Run, attempt: Attempt) -> Why:
     """The cause of an ended attempt. The training's success counts before everything else, the plane's own intention next."""
     if _done(run, attempt):
         return Why(Cause.FINISHED, "the training is done")
+    if attempt.exit_reason == REFUSED:
+        return Why(Cause.REFUSED, attempt.reason)
     if attempt.ending in _ENDINGS:
         return Why(_ENDINGS[attempt.ending], f"ended by the plane ({attempt.ending})")
     if attempt.exit_code in (SUPERSEDED, DOUBLED) or attempt.exit_reason == "superseded":
@@ -74,11 +82,17 @@ def classify(run: Run, attempt: Attempt) -> Why:
 
 def _done(run: Run, attempt: Attempt) -> bool:
     """Exit 0 of a training that reports progress counts only with all its epochs, or with its own word that it is done."""
-    clean = attempt.exit_reason == "completed" or attempt.exit_code == 0
-    if attempt.exit_reason not in ("", "completed", "unknown") or not clean:
+    if not _clean(attempt):
         return False
     p = run.progress
     return attempt.finished or not speaks(run) or (p.epochs > 0 and p.epochs_done >= p.epochs)
+
+
+def _clean(attempt: Attempt) -> bool:
+    """Exit 0 by the wrapper's own word, or by a batch system that calls the job completed (0:9 and 0:0 of a timeout are not)."""
+    if attempt.exit_reason in ("", "unknown"):
+        return attempt.exit_code == 0 and attempt.state is JobState.COMPLETED
+    return attempt.exit_reason == "completed"
 
 
 def _from_state(attempt: Attempt) -> Why | None:
@@ -95,7 +109,7 @@ def _from_state(attempt: Attempt) -> Why | None:
 
 
 def _from_memory(attempt: Attempt) -> Why | None:
-    if attempt.exit_reason in ("completed", "checkpointed") or attempt.exit_code in (0, MORE_TO_DO):
+    if _clean(attempt) or attempt.exit_reason == "checkpointed" or attempt.exit_code == MORE_TO_DO:
         return None
     if attempt.oom_where == "cuda":
         return Why(Cause.GPU_OUT_OF_MEMORY, attempt.oom_text or "the accelerator's memory was full")
@@ -109,7 +123,7 @@ def _from_limit(attempt: Attempt) -> Why | None:
         return Why(Cause.WALLTIME, "checkpointed before the limit; there is more to do")
     if attempt.state is JobState.TIMEOUT:
         return Why(Cause.WALLTIME, "the walltime ran out")
-    killed = attempt.exit_code is not None and attempt.exit_code > 128 or attempt.exit_reason == "signal"
+    killed = (attempt.exit_code is not None and attempt.exit_code > 128) or attempt.exit_reason == "signal"
     if attempt.signalled == "USR2" and killed:
         return Why(Cause.WALLTIME, "it was warned of its limit and did not end in time")
     return None
@@ -120,13 +134,14 @@ def _from_code(run: Run, attempt: Attempt) -> Why:
         return Why(Cause.LOST, "neither the batch system nor the job itself says what became of it")
     if _killed_near_limit(run, attempt):
         return Why(Cause.OUT_OF_MEMORY, "killed while it used nearly all the memory it had asked for")
-    if attempt.exit_code == 0:
+    if _clean(attempt):
         done, total = run.progress.epochs_done, run.progress.epochs
         return Why(Cause.UNKNOWN, f"ended with exit code 0 after {done} of {total} epochs")
-    if attempt.exit_code is not None and not (attempt.exit_code in _KILLED or attempt.exit_reason == "signal"):
+    if attempt.exit_code and not (attempt.exit_code in _KILLED or attempt.exit_reason == "signal"):
         return Why(Cause.USER_ERROR, f"the training ended with exit code {attempt.exit_code}")
     if attempt.signal or attempt.exit_code is not None:
-        return Why(Cause.UNKNOWN, f"killed by signal {attempt.signal or abs(attempt.exit_code or 0) % 128}")
+        killer = attempt.signal or abs(attempt.exit_code or 0) % 128
+        return Why(Cause.UNKNOWN, f"killed by signal {killer}" if killer else "it failed without saying why")
     return Why(Cause.UNKNOWN, attempt.reason or "it failed without saying why")
 
 

@@ -10,14 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ischeduler.core.jobs import JobState
+from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.actions import Action, Note, Notify, RaiseFence, ReadLog, RecordHistory, Replan
-from ischeduler.plane.attempts import alive_attempts, by_key, by_number, change, used_s
+from ischeduler.plane.attempts import alive_attempts, all_understood, by_key, by_number, change, used_s
 from ischeduler.plane.causes import classify, oom_in, settled, wants_log
 from ischeduler.plane.evidence import records
 from ischeduler.plane.inputs import (
-    CancelAsked, Input, JobEvent, LogRead, MoveAsked, Observed, QueryFailed, Recorded, Replanned, SubmitFailed, Submitted,
+    CancelAsked,
+    Input,
+    JobEvent,
+    LogRead,
+    MoveAsked,
+    Observed,
+    QueryFailed,
+    Recorded,
+    Replanned,
+    SubmitFailed,
+    Submitted,
 )
 from ischeduler.plane.observe import absorb_observation, absorb_query_failure
 from ischeduler.plane.policy import DEFAULT, Policy
@@ -107,10 +117,10 @@ def reconcile(run: Run, now: float, policy: Policy = DEFAULT, provisioner: Provi
     actions += more
     run, more = _understand(run, now, policy)
     actions += more
-    run = _show(run, now)
+    run = _show(run, now, policy)
     run = _between(run, now, policy)
     run, more = pursue(run, now, policy, provisioner.submit_at(run, now) if alive_attempts(run) else None)
-    run = _show(run, now)
+    run = _show(run, now, policy)
     run, closing = _close(run, now)
     actions += [*more, *closing]
     if run.replan_reason:
@@ -121,19 +131,14 @@ def reconcile(run: Run, now: float, policy: Policy = DEFAULT, provisioner: Provi
 def _understand(run: Run, now: float, policy: Policy) -> Decision:
     """Find the cause of every attempt that ended, book its cost, and react."""
     actions: list[Action] = []
-    for number in [a.number for a in run.attempts if a.ended_seen_at is not None]:
+    for number in [a.number for a in run.attempts if a.ended_seen_at is not None and a.cause is None]:
         attempt = by_number(run, number)
         assert attempt is not None
-        if attempt.cause is None:
-            if wants_log(attempt):
-                actions.append(ReadLog(attempt.key, attempt.number))
-            if not settled(attempt, now, policy):
-                continue
-            run = _with_cause(run, attempt)
-        elif attempt.exit_reason == "refused":
-            run = change(run, number, exit_reason="refused:seen")
-        else:
+        if wants_log(attempt):
+            actions.append(ReadLog(attempt.key, attempt.number))
+        if not settled(attempt, now, policy):
             continue
+        run = _with_cause(run, attempt)
         attempt = by_number(run, number)
         assert attempt is not None
         run = react(run, attempt, now, policy)
@@ -149,30 +154,24 @@ def _with_cause(run: Run, attempt: Attempt) -> Run:
 
 def _between(run: Run, now: float, policy: Policy) -> Run:
     """Nothing is alive: take the cancel or the move that was asked for."""
-    if alive_attempts(run) or not _all_understood(run) or run.verdict is not None:
+    if alive_attempts(run) or not all_understood(run) or run.verdict is not None:
         return run
     if run.cancel_requested:
         return end_as(run, RunState.CANCELLED, "cancelled as you asked", now)
     return adopt(run, run.move_to, now, policy) if run.move_to is not None else run
 
 
-def _all_understood(run: Run) -> bool:
-    return all(a.cause is not None for a in run.attempts)
-
-
-def _show(run: Run, now: float) -> Run:
+def _show(run: Run, now: float, policy: Policy) -> Run:
     """Set the state that the attempts amount to."""
-    return move(run, _state(run), now)
+    return move(run, _state(run, policy), now)
 
 
-def _state(run: Run) -> RunState:
+def _state(run: Run, policy: Policy) -> RunState:
     living = alive_attempts(run)
     if not living:
         untouched = not run.attempts and run.verdict is None and run.state is RunState.PLANNED
         return RunState.PLANNED if untouched else RunState.BETWEEN_SEGMENTS
-    from ischeduler.plane.policy import DEFAULT as patience
-
-    if run.query_failures >= patience.unknown_after and run.state in _SHOWN_UNKNOWN:
+    if run.query_failures >= policy.unknown_after and run.state in _SHOWN_UNKNOWN:
         return RunState.UNKNOWN
     newest = living[-1]
     if any(a.ending == "stalled" for a in living):
@@ -188,7 +187,7 @@ def _state(run: Run) -> RunState:
 
 def _close(run: Run, now: float) -> Decision:
     """The last step of a run: its evidence first, then the final state."""
-    if run.verdict is None or alive_attempts(run):
+    if run.verdict is None or alive_attempts(run) or not all_understood(run):
         return run, ()
     run = move(run, RunState.BETWEEN_SEGMENTS, now)
     if not run.recorded:
@@ -199,7 +198,7 @@ def _close(run: Run, now: float) -> Decision:
 
 def _fence_off(run: Run) -> tuple[Action, ...]:
     """A job that was taken for lost may still run: whatever it is, it shall stop."""
-    lost = any(a.cause is not None and a.cause.value == "lost" for a in run.attempts)
+    lost = any(a.cause is Cause.LOST for a in run.attempts)
     return (RaiseFence(f"{len(run.attempts) + 1}.0"),) if lost else ()
 
 

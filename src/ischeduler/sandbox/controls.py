@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 
 from ischeduler.core.errors import BadInput
 from ischeduler.sandbox import accounting, daemons, host
@@ -75,8 +76,11 @@ class FaultControls(SandboxMachine):
         return bool(states) and not any(s.endswith("*") or s.startswith("unk") for s in states)
 
     def controller_answers(self) -> bool:
-        """Whether slurmctld takes requests."""
-        return self.run([host.program("sinfo"), "-h", "-o", "%P"], check=False).returncode == 0
+        """Whether slurmctld takes requests; clients keep trying for a while when it (or munged) is dead, so with a limit."""
+        try:
+            return self.run([host.program("sinfo"), "-h", "-o", "%P"], check=False, timeout_s=15.0).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
 
     def drain_partition(self, partition: str) -> None:
         """Closes a partition: it takes no new jobs, and those that wait go on waiting."""

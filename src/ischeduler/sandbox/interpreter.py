@@ -81,7 +81,7 @@ def _as_copy(target: Path) -> None:
     """The standard library and the interpreter, linked; found through argv[0], libpython through LD_LIBRARY_PATH."""
     library, standard = target / "lib", Path(sysconfig.get_path("stdlib"))
     _mirror(standard, library / _VERSION, skip=("site-packages", "test", "idlelib"))
-    for shared in Path(sysconfig.get_config_var("LIBDIR") or standard.parent).glob("libpython*"):
+    for shared in Path(sysconfig.get_config_var("LIBDIR") or standard.parent).glob("libpython*.so*"):
         _link(str(shared.resolve()), str(library / shared.name))
     real = target / "bin" / f"{_VERSION}.real"
     _link(str(Path(sys.executable).resolve()), str(real))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -155,10 +156,12 @@ class SandboxMachine:
         self._process_file(name).unlink(missing_ok=True)
 
     def signal_daemon(self, name: str, signum: int) -> None:
-        """Sends a signal and leaves it at that: a daemon killed this way is reported as ``dead``."""
+        """Sends a signal (and waits for the end when it is SIGKILL): a daemon killed this way is reported as ``dead``."""
         process = self.daemon_process(name)
         if process is None or not processes.send_signal(process, signum):
             raise SandboxError(f"{name} of sandbox '{self.name}' does not run; start it first.")
+        if signum == signal.SIGKILL:
+            processes.wait_until(lambda: not processes.is_alive(process), timeout_s=5.0)
 
     def await_daemon(self, name: str, ready: Callable[[], bool], *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         """Waits until ``ready``; raises SandboxError with the end of the daemon's log when it dies or takes too long."""

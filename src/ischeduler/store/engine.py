@@ -34,7 +34,9 @@ def open_engine(url: str | Path | URL, *, busy_timeout_s: float = BUSY_TIMEOUT_S
     elif kind == "postgresql":
         engine = _open_postgresql(target)
     else:
-        raise ConfigError(f"databases of kind '{kind}' are not supported; expected a file path, sqlite:///FILE or postgresql+psycopg://HOST/NAME.")
+        raise ConfigError(
+            f"databases of kind '{kind}' are not supported; expected a file path, sqlite:///FILE or postgresql+psycopg://HOST/NAME."
+        )
     event.listen(engine, "handle_error", _to_sentence, retval=True)
     return engine
 
@@ -62,7 +64,9 @@ def _as_url(url: str | Path | URL) -> URL:
     try:
         target = make_url(text)
     except ArgumentError:
-        raise ConfigError(f"'{text}' is not a database URL; expected a file path, sqlite:///FILE or postgresql+psycopg://HOST/NAME.") from None
+        raise ConfigError(
+            f"'{text}' is not a database URL; expected a file path, sqlite:///FILE or postgresql+psycopg://HOST/NAME."
+        ) from None
     return target.set(drivername="postgresql+psycopg") if target.drivername in ("postgresql", "postgres") else target
 
 
@@ -94,7 +98,9 @@ def _make_private(path: Path) -> None:
         if info.st_uid == os.getuid() and stat.S_IMODE(info.st_mode) & 0o077:
             path.chmod(0o600)
     except OSError as error:
-        raise StoreUnavailable(f"cannot open the database {path}: {error.strerror}; check the folder's rights and free space.") from error
+        raise StoreUnavailable(
+            f"cannot open the database {path}: {error.strerror}; check the folder's rights and free space."
+        ) from error
 
 
 def _prepare_sqlite(connection: Any, journal: str, busy_timeout_s: float) -> None:
@@ -133,11 +139,17 @@ def _open_postgresql(url: URL) -> Engine:
 
 _SENTENCES = (
     ("locked", "the database {where} stayed locked by another process for too long; try again, or look for a process that hangs"),
-    ("disk is full", "the database {where} could not be written because its disk or quota is full; free some space and try again"),
+    (
+        "disk is full",
+        "the database {where} could not be written because its disk or quota is full; free some space and try again",
+    ),
     ("No space left", "the database {where} could not be written because its disk is full; free some space and try again"),
     ("readonly", "the database {where} may not be written by you; check its rights or choose another with ISCHED_DATABASE"),
     ("unable to open", "the database {where} cannot be opened; check that its folder exists and is yours"),
-    ("disk I/O error", "the database {where} could not be read or written (disk I/O error); check its disk, quota and file system"),
+    (
+        "disk I/O error",
+        "the database {where} could not be read or written (disk I/O error); check its disk, quota and file system",
+    ),
     ("malformed", "the database {where} is damaged; restore it from a copy, or move it away to start anew"),
     ("not a database", "the file {where} is not a database; move it away or choose another"),
     ("no such table", "the database {where} has no tables of iScheduler yet; run: isched db upgrade"),

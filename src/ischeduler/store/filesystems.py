@@ -5,7 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 NETWORK_TYPES = frozenset(
-    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "smbfs", "ceph", "afs", "panfs", "wekafs", "9p", "pvfs2", "orangefs"}
+    {
+        "nfs",
+        "nfs4",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "ceph",
+        "afs",
+        "panfs",
+        "wekafs",
+        "9p",
+        "pvfs2",
+        "orangefs",
+    }
 )
 _MOUNTS = Path("/proc/self/mountinfo")
 

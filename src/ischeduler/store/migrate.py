@@ -48,7 +48,9 @@ def migrate(engine: Engine, target: str = "head") -> str | None:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         current = _revision(connection)
         if current is not None and current not in known_revisions():
-            raise ConfigError(f"the database was written by a newer iScheduler (version {current}); update this program to use it.")
+            raise ConfigError(
+                f"the database was written by a newer iScheduler (version {current}); update this program to use it."
+            )
         _upgrade(connection, target)
         return _revision(connection)
 

@@ -19,7 +19,7 @@ from ischeduler.core.run import Run, RunState
 from ischeduler.ports import Lease
 from ischeduler.store.engine import WRITE, open_engine
 from ischeduler.store.migrate import prepare
-from ischeduler.store.tables import EVENTS, HISTORY, LEASES, RUNS
+from ischeduler.store.tables import EVENTS, HISTORY, LEASES, METADATA, RUNS
 
 
 class SqlStore:
@@ -85,7 +85,9 @@ class SqlStore:
         now = connection.execute(select(RUNS.c.version).where(RUNS.c.id == run.id)).scalar()
         if now is None:
             raise NotFound(f"there is no run '{run.id}'; list them with: isched status")
-        raise StoreConflict(f"run {run.id} was changed by someone else (version {now}, not {run.version}); read it again and retry.")
+        raise StoreConflict(
+            f"run {run.id} was changed by someone else (version {now}, not {run.version}); read it again and retry."
+        )
 
     def events(self, run_id: str, *, after: int = 0) -> Sequence[tuple[int, Event]]:
         """Stored events in order of arrival with their row numbers, those beyond row ``after`` only."""
@@ -140,10 +142,7 @@ class SqlStore:
     def counts(self) -> dict[str, int]:
         """Rows of each table, for ``isched doctor``."""
         with self.engine.connect() as connection:
-            return {t.name: connection.execute(select(func.count()).select_from(t)).scalar_one() for t in METADATA_TABLES}
-
-
-METADATA_TABLES = (RUNS, EVENTS, LEASES, HISTORY)
+            return {t.name: connection.execute(select(func.count()).select_from(t)).scalar_one() for t in METADATA.sorted_tables}
 
 
 def next_lease(old: Lease, holder: str, ttl_s: float, now: float) -> Lease | None:

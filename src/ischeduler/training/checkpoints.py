@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -150,8 +151,13 @@ class CheckpointStore:
             remove_quietly(temp)
         self._published[str(name)] = manifest
         self._bad.discard(str(name))
-        self.prune()
+        self._prune_quietly()
         return manifest
+
+    def _prune_quietly(self) -> None:
+        """The checkpoint is published: neither a full directory listing nor a successor that has appeared undoes that."""
+        with contextlib.suppress(OSError, Superseded):
+            self.prune()
 
     def _publish(self, name: CheckpointName, temp: Path, write: Callable[[Path], None]) -> Manifest:
         write(temp)
@@ -181,24 +187,32 @@ class CheckpointStore:
         self._base_due = False
 
     def prune(self) -> None:
-        """Delete what no one may resume any more. Never the base, never one of the newest `keep` sound ones.
+        """Delete what no one may resume any more. Never a base in use, never one of the newest `keep` sound ones.
 
-        Best effort: what cannot be deleted now is tried again after the next checkpoint.
+        Best effort: what cannot be deleted now is tried again after the next checkpoint. Raises Superseded: a
+        superseded incarnation deletes nothing, for its successor may rest on it.
         """
+        self.check_fence()
         sound = [name for name in self.candidates() if str(name) not in self._bad]
         kept = {str(name) for name in self._with_manifest(sound)[: self.keep]}
-        if self._base is not None:
-            kept.add(str(self._base))
+        kept |= self._bases_in_use()
         for entry in sorted(os.listdir(self.directory), key=lambda entry: not entry.endswith(".json")):
             if self._is_surplus(entry, kept):
                 remove_quietly(self.directory / entry)
+
+    def _bases_in_use(self) -> set[str]:
+        bases = {self._base}
+        if self.run_dir is not None:
+            bases |= {base for token, base in self.run_dir.bases().items() if token >= self.token}
+        return {str(base) for base in bases if base is not None}
 
     def _with_manifest(self, names: list[CheckpointName]) -> list[CheckpointName]:
         return [name for name in names if (self.directory / f"{name}.json").exists()]
 
     def _is_surplus(self, entry: str, kept: set[str]) -> bool:
         if entry.startswith(TEMP_PREFIX):
-            name = CheckpointName.try_parse(entry.removeprefix(TEMP_PREFIX).rpartition("-")[0])
+            stem = entry.removeprefix(TEMP_PREFIX).rpartition("-")[0].removesuffix(".json")
+            name = CheckpointName.try_parse(stem)
             return name is not None and name.token <= self.token
         name = CheckpointName.try_parse(entry.rpartition(".")[0])
         return name is not None and str(name) not in kept and name.token <= self.token

@@ -53,7 +53,7 @@ def read_fence(run_dir: Path) -> Token | None:
     incarnations rewrote the fence file in the same instant. Raises OSError when the directory
     cannot be read; a missing or torn fence file counts as none.
     """
-    tokens = [token for token in _claimed(run_dir)]
+    tokens = _claimed(run_dir)
     written = _fence_file(run_dir)
     if written is not None:
         tokens.append(written)

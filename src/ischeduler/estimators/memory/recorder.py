@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from ischeduler.estimators.memory import torch_private
 from ischeduler.estimators.memory.allocator import ALLOC, FREE, Event
-from ischeduler.estimators.steptime.oplog import OpRow, grouped, kind_of
+from ischeduler.estimators.steptime.oplog import OpRow, convolution_kind, grouped, kind_of
 
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
@@ -87,17 +87,29 @@ class Recorder(TorchDispatchMode):
         if not tensors and not results:
             return
         size = sum(t.numel() * t.element_size() for t in (*tensors, *results))
-        formula = torch_private.flop_formula(func)
-        flops = float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
-        groups, channels = _convolution(name, args)
         dtype = _DTYPES.get((tensors or results)[0].dtype, "other")
-        self._rows.append((self._phase, kind_of(name, groups, channels), dtype, flops, float(size)))
+        convolution = _convolution(name, args, out)
+        if convolution is not None:
+            kind, flops = convolution
+        else:
+            formula = torch_private.flop_formula(func)
+            kind = kind_of(name)
+            flops = float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
+        self._rows.append((self._phase, kind, dtype, flops, float(size)))
 
 
-def _convolution(name: str, args: Any) -> tuple[int, int]:
-    """(groups, input channels) of a convolution, forward or backward; (1, 0) of anything else."""
+def _convolution(name: str, args: Any, out: Any) -> tuple[str, float] | None:
+    """(class, FLOPs) of a convolution; None of anything else.
+
+    Counted here because torch's own counter forgets the groups of the weight's gradient.
+    """
     if name == "aten::convolution":
-        return int(args[8]), int(args[0].shape[1])
-    if name == "aten::convolution_backward":
-        return int(args[9]), int(args[1].shape[1])
-    return 1, 0
+        images, weight, transposed, groups, passes, result = args[0], args[1], args[6], args[8], 1, out
+    elif name == "aten::convolution_backward":
+        images, weight, transposed, groups, result = args[1], args[2], args[7], args[9], args[0]
+        passes = sum(map(bool, args[10][:2]))
+    else:
+        return None
+    spatial = images if transposed else result
+    products = spatial.shape[0] * spatial.shape[2:].numel() * weight.numel()
+    return convolution_kind(int(groups), int(images.shape[1]), tuple(weight.shape[2:])), 2.0 * passes * products

@@ -10,7 +10,7 @@ from typing import Any
 from ischeduler.core.workload import Workload
 from ischeduler.estimators.steptime.oplog import OpRow, from_lists, to_lists
 
-TRACER_VERSION = "1"
+TRACER_VERSION = "2"
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,16 @@ from ischeduler.estimators.memory.spec import TRACER_VERSION, TraceReport, Trace
 from ischeduler.estimators.models.references import parse, source_fingerprint
 
 # The user's Python may lack this package: load it by its path, and nothing that lies beside it.
-_BOOT = """
-import importlib.util, os, sys
-init, spec_path, result_path = sys.argv[1:4]
+CHILD_BOOT = """
+import importlib, importlib.util, os, sys
+init, child, spec_path, result_path = sys.argv[1:5]
 spec = importlib.util.spec_from_file_location("ischeduler", init, submodule_search_locations=[os.path.dirname(init)])
 package = importlib.util.module_from_spec(spec)
 sys.modules["ischeduler"] = package
 spec.loader.exec_module(package)
-from ischeduler.estimators.memory.child import main
-main(spec_path, result_path)
+importlib.import_module(child).main(spec_path, result_path)
 """
+_CHILD = "ischeduler.estimators.memory.child"
 
 
 def default_cache_dir() -> Path:
@@ -98,7 +98,7 @@ class Tracer:
         with tempfile.TemporaryDirectory(prefix="isched-trace-") as folder:
             paths = [Path(folder) / name for name in ("spec.json", "result.json", "log")]
             paths[0].write_text(json.dumps(spec.to_json()))
-            command = [who.path, "-c", _BOOT, str(ischeduler.__file__), str(paths[0]), str(paths[1])]
+            command = [who.path, "-c", CHILD_BOOT, str(ischeduler.__file__), _CHILD, str(paths[0]), str(paths[1])]
             outcome = run_limited(
                 command, time_limit_s=self.time_limit_s, memory_limit_bytes=self.memory_limit_bytes,
                 directory=spec.directory or None, environment=_environment(), log=paths[2],

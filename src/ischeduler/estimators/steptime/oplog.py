@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 PHASES = ("forward", "backward", "optimizer")
-CLASSES = ("conv", "group_conv", "depthwise_conv", "matmul", "attention", "norm", "pool", "elementwise")
+CLASSES = ("conv", "conv3x3", "group_conv", "depthwise_conv", "matmul", "attention", "norm", "pool", "elementwise")
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "softmax")
 
 
@@ -23,12 +23,15 @@ class OpRow:
     count: int = 1
 
 
-def kind_of(name: str, groups: int = 1, channels: int = 0) -> str:
-    """The class of an operation by its name; ``groups`` and input ``channels`` tell convolutions apart."""
-    if "convolution" in name:
-        if groups <= 1:
-            return "conv"
-        return "depthwise_conv" if groups >= channels else "group_conv"
+def convolution_kind(groups: int, channels: int, kernel: tuple[int, ...]) -> str:
+    """The class of a convolution by its groups, input channels and kernel."""
+    if groups <= 1:
+        return "conv3x3" if kernel == (3, 3) else "conv"
+    return "depthwise_conv" if groups >= channels else "group_conv"
+
+
+def kind_of(name: str) -> str:
+    """The class of any other operation, by its name."""
     if "attention" in name:
         return "attention"
     if name in ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm", "aten::mv", "aten::addmv"):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ischeduler.estimators.steptime.devices import BYTE_SHARE, FLOP_SHARE, Device
 from ischeduler.estimators.steptime.oplog import OpRow
 
-_CPU_FLOP_SHARE = {"conv": 1.0, "group_conv": 0.4, "depthwise_conv": 0.15, "matmul": 1.0, "attention": 0.5}
+_CPU_FLOP_SHARE = {"conv": 1.0, "conv3x3": 1.0, "group_conv": 0.4, "depthwise_conv": 0.15, "matmul": 1.0, "attention": 0.5}
 
 
 def step_seconds(rows: Iterable[OpRow], device: Device, precision: str, *, on_cpu: bool = False, accumulate: int = 1) -> float:
@@ -36,7 +36,7 @@ def _rate(row: OpRow, device: Device, precision: str) -> float:
     plain, tensor = FLOP_SHARE[row.kind]
     if row.dtype in ("bf16", "fp16"):
         return device.half_flops * (tensor if device.tensor_cores else plain)
-    convolution = row.kind in ("conv", "group_conv", "depthwise_conv")
+    convolution = row.kind in ("conv", "conv3x3", "group_conv", "depthwise_conv")
     # torch.backends.cudnn.allow_tf32 is on by default, torch.backends.cuda.matmul.allow_tf32 is not.
     if device.tensor_float_flops and (convolution or precision == "tf32"):
         return max(device.tensor_float_flops * tensor, device.plain_flops * plain)

@@ -1,0 +1,100 @@
+"""Pieces that several commands share."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from ischeduler.cli import output
+from ischeduler.core.codec import to_plain
+from ischeduler.core.durations import human
+from ischeduler.core.run import Run
+from ischeduler.helper.plans import Option, Plans
+from ischeduler.helper.session import Session
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.")]
+Which = Annotated[
+    str, typer.Argument(metavar="[CHOICE]", help="A number of the last plan, soonest, cheapest, ideal, goal, or CLUSTER/PARTITION.")
+]
+
+
+def show_plans(plans: Plans, *, everything: bool = False) -> None:
+    """The plan page and its next steps."""
+    for text in plans.lines(everything=everything):
+        if text.lstrip().startswith("# "):
+            text = output.style(text, "bold")
+        output.line(text.replace("✔", output.style("✔", "green")))
+    if len(plans):
+        first = plans.planset.plans[0].number
+        output.hints([("script", f"isched script {first}"), ("submit", f"isched submit {first}")])
+
+
+def show_run(run: Run, *, as_json: bool, hints: bool = True) -> None:
+    """Where a run stands, in a few lines."""
+    if as_json:
+        output.document("isched.run/1", {"run": to_plain(run)})
+        return
+    output.line(f"{output.style(run.id, 'bold')}  {state_word(run)}  {run.plan.workload.name}  {run.plan.where}")
+    output.line(f"  {progress_words(run)}")
+    if run.message:
+        output.line(f"  {run.message}")
+    if run.attempts:
+        header = ("ATTEMPT", "JOB", "WHERE", "STATE", "WAITED", "RAN", "ENDED BY")
+        output.table(header, [_attempt_row(run, i) for i in range(len(run.attempts))], indent="  ")
+    if hints:
+        output.hints(next_steps(run))
+
+
+def state_word(run: Run) -> str:
+    """The state, coloured by how much attention it wants."""
+    colour = {"completed": "green", "failed": "red", "cancelled": "yellow", "stalled": "red", "unknown": "yellow"}.get(run.state.value)
+    return output.style(run.state.value.upper(), *([colour] if colour else []))
+
+
+def progress_words(run: Run) -> str:
+    """``epoch 27/50 · loss 0.412 · checkpoint 2m ago · spent $0.21 of $0.36``."""
+    now = time.time()
+    p = run.progress
+    parts = [f"epoch {p.epochs_done}/{p.epochs or run.plan.workload.epochs}"]
+    if p.loss is not None:
+        parts.append(f"loss {p.loss:.4g}")
+    if p.checkpoint_at is not None:
+        parts.append(f"checkpoint {human(max(0.0, now - p.checkpoint_at))} ago")
+    unit = run.plan.cost.unit
+    shown = (lambda x: f"${x:.2f}") if unit == "usd" else (lambda x: f"{x:.3g} {unit}")
+    parts.append(f"spent {shown(run.spent)} of about {shown(run.plan.cost.p50)}")
+    return " · ".join(parts)
+
+
+def _attempt_row(run: Run, index: int) -> tuple[str, ...]:
+    a = run.attempts[index]
+    waited = human(a.started_at - a.submitted_at) if a.started_at is not None and a.submitted_at is not None else "-"
+    end = a.ended_at if a.ended_at is not None else (time.time() if a.state.value == "running" else None)
+    ran = human(max(0.0, end - a.started_at)) if a.started_at is not None and end is not None else "-"
+    cause = a.cause.value if a.cause else (a.reason or "-" if not a.state.ended else "-")
+    return (str(a.number), a.job_id or "-", f"{a.cluster}/{a.partition}", a.state.value, waited, ran, cause)
+
+
+def next_steps(run: Run) -> list[tuple[str, str]]:
+    """What one may want to do now."""
+    if run.state.ended:
+        steps = [("report", f"isched report {run.id}"), ("logs", f"isched logs {run.id}")]
+        return steps if run.state.value == "completed" else [("why", f"isched why {run.id}"), *steps]
+    return [
+        ("watch", f"isched watch {run.id}"), ("why", f"isched why {run.id}"),
+        ("logs", f"isched logs -f {run.id}"), ("stop", f"isched cancel {run.id}"),
+    ]  # fmt: skip
+
+
+
+def chosen(here: Session, which: str, *, check_age: bool) -> tuple[Option, str]:
+    """The option of the last plan made in this folder, and a remark. One that is old is planned again before it is trusted."""
+    plans, age_s = here.last_plans()
+    option = plans[which]
+    if not check_age or age_s <= here.config["plan.max_age"]:
+        return option, ""
+    fresh = here.plan(plans.request)
+    return here.same_option(fresh, option), f"That plan is {human(age_s)} old; it was checked against the queues as they are now."

@@ -1,0 +1,67 @@
+"""``isched report``: predicted against actual, and what to ask for next time."""
+
+from __future__ import annotations
+
+import typer
+
+from ischeduler.cli import output
+from ischeduler.cli.common import Json, RunId
+from ischeduler.cli.invocation import session
+from ischeduler.core.codec import to_plain
+from ischeduler.core.durations import human
+from ischeduler.core.sizes import human_size
+from ischeduler.helper.report import Line
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def report(run: RunId, as_json: Json = False) -> int:
+    """Compare what was predicted with what happened. Exit code 1 for a run that did not complete."""
+    handle = session().run(run)
+    found = handle.report()
+    code = 1 if found.state in ("failed", "cancelled") else 0
+    if as_json:
+        body = to_plain(found)
+        for plain, line in zip(body["lines"], found.lines, strict=True):
+            plain |= {"inside": line.inside, "error": line.error}
+        output.document("isched.report/1", {"report": body})
+        return code
+    output.line(f"{output.style(found.run_id, 'bold')}  {found.state}, {found.attempts} jobs")
+    rows = [(ln.name, _predicted(ln), _actual(ln), _error(ln)) for ln in found.lines]
+    output.table(("", "PREDICTED", "ACTUAL", "ERROR"), rows)
+    for words in found.notes:
+        output.line(f"Note: {words}.")
+    if found.next_time:
+        output.line(f"Next time: {' '.join(found.next_time)}.")
+    plural = "" if found.similar == 1 else "s"
+    output.line(f"Recorded: history now {found.similar} similar run{plural}.")
+    return code
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "s":
+        return human(value)
+    if unit == "bytes":
+        return human_size(value)
+    return f"${value:.3f}" if unit == "usd" else f"{value:.3g} {unit}"
+
+
+def _predicted(line: Line) -> str:
+    if line.predicted is None:
+        return "-"
+    low, high = _amount(line.predicted.p10, line.unit), _amount(line.predicted.p90, line.unit)
+    return low if low == high else f"{low}–{high}"
+
+
+def _actual(line: Line) -> str:
+    return "not observed" if line.actual is None else _amount(line.actual, line.unit)
+
+
+def _error(line: Line) -> str:
+    words = []
+    if line.inside:
+        words.append("inside")
+    if line.error is not None:
+        words.append(f"{line.error:+.0%}".replace("-", "−"))
+    return "  ".join(words) or "-"

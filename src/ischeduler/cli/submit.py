@@ -1,0 +1,84 @@
+"""``isched submit``: delegate a plan, after a question."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ischeduler.cli import output
+from ischeduler.cli.common import Json, Which, chosen, next_steps
+from ischeduler.cli.invocation import session
+from ischeduler.cli.workload_options import takes_workload
+from ischeduler.core.codec import to_plain
+from ischeduler.core.durations import human
+from ischeduler.core.errors import BadInput
+from ischeduler.core.plan import Plan
+
+app = typer.Typer(rich_markup_mode=None)
+
+Source = Annotated[str | None, typer.Argument(metavar="[SCRIPT]", help="Plan this first, instead of taking the last plan.", show_default=False)]
+
+
+@app.command()
+@takes_workload
+def submit(
+    workload: dict[str, Any],
+    which: Which = "goal",
+    source: Source = None,
+    goal: Annotated[str | None, typer.Option("--goal", help="For the planning, where a script is given.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; submit nothing.")] = False,
+    max_cost: Annotated[float | None, typer.Option("--max-cost", metavar="AMOUNT", help="Stop the run beyond this cost.")] = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", metavar="N", help="Batch jobs at most.")] = None,
+    smaller_batch: Annotated[bool | None, typer.Option("--allow-smaller-batch/--keep-batch", show_default=False,
+                             help="After running out of GPU memory, halve the batch and accumulate.")] = None,
+    may_move: Annotated[bool | None, typer.Option("--allow-move/--stay", show_default=False,
+                        help="Move to a clearly better place by itself.")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Delegate a plan to the Intelligence Plane: it submits, watches, resumes over limits and failures, and reports."""
+    here = session()
+    if source or workload:
+        option, remark = here.plan(here.request(here.workload(source, workload), goal=goal))[which], ""
+    else:
+        option, remark = chosen(here, which, check_age=True)
+    if remark:
+        output.note(remark)
+    here.check_submittable(option.plan)
+    words = request_words(option.plan, max_cost)
+    if dry_run:
+        _show_dry_run(here.script(option.plan), words, option.plan, as_json)
+        return
+    if not yes and not output.confirm(f"{words} Submit?"):
+        raise BadInput("nothing was submitted; --yes answers for you.")
+    caps = {"max_cost": max_cost, "max_attempts": max_attempts, "allow_smaller_batch": smaller_batch, "allow_move": may_move}
+    handle = here.submit(option.plan, caps={k: v for k, v in caps.items() if v is not None})
+    run = handle.status(look=False)
+    if as_json:
+        output.document("isched.run/1", {"run": to_plain(run)})
+        return
+    job = run.attempt.job_id if run.attempt else None
+    output.line(f"{output.style('✓', 'green')} run {output.style(run.id, 'bold')} accepted{f' (job {job})' if job else ''}")
+    for trouble in here.services.troubles:
+        output.note(f"the first look did not succeed ({trouble}); the plane tries again")
+    output.hints(next_steps(run))
+
+
+def request_words(plan: Plan, max_cost: float | None = None) -> str:
+    """``Requesting 3 x 1h00 on gpudbg, SIGUSR2 120 s before each limit. At most $0.45.``"""
+    count, limit = len(plan.segments), human(plan.segments[0].walltime_s)
+    size = limit if count == 1 else f"{count} x {limit}"
+    each = "the limit" if count == 1 else "each limit"
+    most = max_cost if max_cost is not None else plan.cost.p90
+    cost = f"${most:.2f}" if plan.cost.unit == "usd" else f"{most:.3g} {plan.cost.unit}"
+    charged = f" of {plan.account}" if plan.account else ""
+    return f"Requesting {size} on {plan.partition}, SIGUSR2 {plan.signal_lead_s} s before {each}. At most {cost}{charged}."
+
+
+def _show_dry_run(script: str, words: str, plan: Plan, as_json: bool) -> None:
+    if as_json:
+        output.document("isched.script/1", {"where": plan.where, "script": script})
+        return
+    output.note(f"{words} Dry run: nothing was submitted; the first job would be")
+    output.line(script.rstrip("\n"))

@@ -1,0 +1,49 @@
+"""The estimators that come with the package, wired to one tracer and to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ischeduler.core.estimate import Estimate
+from ischeduler.estimators.cost import CostEstimator
+from ischeduler.estimators.given import GivenEstimator
+from ischeduler.estimators.memory.estimator import TraceEstimator, tracing
+from ischeduler.estimators.memory.prior import HostMemoryPrior
+from ischeduler.estimators.memory.tracer import Tracer
+from ischeduler.estimators.queuewait.estimator import QueueEstimator
+from ischeduler.estimators.registry import Registry, default_registry
+from ischeduler.estimators.steptime.devices import CpuCalibration
+from ischeduler.estimators.steptime.estimator import RooflineEstimator
+from ischeduler.estimators.walltime.formula import StartupEstimator, WalltimeEstimator
+from ischeduler.estimators.walltime.history import HistoryEstimator, ProfileEstimator
+from ischeduler.ports import EstimateRequest
+
+
+@dataclass(frozen=True)
+class BuiltIns:
+    """The registry with the parts some callers need by themselves."""
+
+    registry: Registry
+    tracer: Tracer
+    trace: TraceEstimator
+
+
+def built_ins(
+    *, given: GivenEstimator | None = None, tracer: Tracer | None = None,
+    calibrations: Mapping[str, CpuCalibration] | None = None, plug_ins: bool = True,
+) -> BuiltIns:
+    """Everything wired. ``calibrations`` are measured CPU coefficients by node type name."""
+    tracer = tracer or Tracer()
+    trace = tracing(tracer)
+    memory = TraceEstimator(trace)
+
+    def ask(request: EstimateRequest) -> Estimate:
+        return registry.answer(request)[0]
+
+    estimators = [
+        StartupEstimator(), HostMemoryPrior(), QueueEstimator(), CostEstimator(ask), WalltimeEstimator(ask),
+        RooflineEstimator(trace, calibrations), memory, ProfileEstimator(), HistoryEstimator(), given or GivenEstimator(),
+    ]
+    registry = default_registry(estimators) if plug_ins else Registry(estimators)
+    return BuiltIns(registry, tracer, memory)

@@ -1,0 +1,189 @@
+"""One user's view of everything: what the Python API and the command line both stand on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ischeduler.core.errors import BadInput, IschedError, NotFound, StoreConflict
+from ischeduler.core.plan import Plan
+from ischeduler.core.run import Caps, Run, RunState
+from ischeduler.core.workload import Workload
+from ischeduler.helper import daemon
+from ischeduler.helper.config import Config, load_config
+from ischeduler.helper.goals import parse_goal
+from ischeduler.helper.handle import RunHandle
+from ischeduler.helper.options import Planning
+from ischeduler.helper.plan_cache import CachedPlans, PlanRequest, recall, remember
+from ischeduler.helper.plans import Plans
+from ischeduler.helper.suggest import did_you_mean
+from ischeduler.helper.workloads import read_workload
+from ischeduler.ports import Clock
+from ischeduler.wiring import Services, wire
+
+ID_BYTES = 3
+
+
+class Session:
+    """Holds the configuration and, once needed, the services. Cheap to make; nothing is opened before it is used."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or load_config()
+
+    @cached_property
+    def services(self) -> Services:
+        """The adapters this configuration picks."""
+        services = wire(self.config)
+        services.replanner = self.planning_with(services)
+        return services
+
+    def planning_with(self, services: Services) -> Planning:
+        """The asking of planner and estimators over these services."""
+        return Planning(services, self.config)
+
+    @cached_property
+    def planning(self) -> Planning:
+        """The asking of planner and estimators."""
+        return self.planning_with(self.services)
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        return self.services.clock
+
+    @property
+    def owner(self) -> str:
+        """Whose runs are seen: the operating system's user."""
+        return self.services.owner
+
+    def workload(self, source: Any = None, given: Mapping[str, Any] | None = None) -> Workload:
+        """The workload of a script, model, object or fields."""
+        return read_workload(source, given, self.config)
+
+    def request(self, workload: Workload, **given: Any) -> PlanRequest:
+        """What to plan for, with the configuration where nothing is said."""
+        request = PlanRequest(
+            workload,
+            goal=given.get("goal") or self.config["plan.goal"],
+            clusters=tuple(given.get("clusters") or self.config["plan.clusters"]),
+            account=given.get("account") or self.config["plan.account"] or None,
+            qos=given.get("qos") or self.config["plan.qos"] or None,
+            assume=str(given.get("assume") or ""),
+            partitions=tuple(given.get("partitions") or ()),
+        )
+        parse_goal(request.goal, 0.0)
+        return request
+
+    def plan(self, request: PlanRequest, *, keep: bool = True) -> Plans:
+        """Options and refusals. With ``keep``, ``isched submit 2`` in this folder knows them."""
+        planset = self.planning.plan(request, self.clock.now())
+        if keep:
+            remember(self.config.state_dir, self.config.directory, CachedPlans(request, planset))
+        return Plans(planset, request, self)
+
+    def last_plans(self) -> tuple[Plans, float]:
+        """The plans last shown in this folder and their age in seconds."""
+        cached = recall(self.config.state_dir, self.config.directory)
+        return Plans(cached.plans, cached.request, self), self.clock.now() - cached.plans.made_at
+
+    def script(self, plan: Plan) -> str:
+        """A plan's first segment as a plain batch script."""
+        from ischeduler.helper.scripts import plain_script
+
+        return plain_script(plan)
+
+    def submit(self, plan: Plan, *, caps: Mapping[str, Any] | None = None) -> RunHandle:
+        """Delegate a plan: store the run, take a first look, and see that a plane carries it on."""
+        self._check_submittable(plan)
+        run = self._create(plan, self.caps(caps or {}))
+        self.tick_if_free()
+        self.ensure_plane()
+        return RunHandle(run.id, self)
+
+    def _check_submittable(self, plan: Plan) -> None:
+        if not plan.workload.command:
+            raise BadInput("this workload has no command to run; plan a training script (isched plan train.py) or give command=[...].")
+        live = self.services.batches
+        if plan.cluster not in live:
+            raise BadInput(f"{plan.cluster} cannot be reached from here (only {', '.join(live) or 'no cluster'}); this plan can only be read.")
+
+    def _create(self, plan: Plan, caps: Caps) -> Run:
+        now = self.clock.now()
+        for _ in range(8):
+            run_id = f"r-{secrets.token_hex(ID_BYTES)}"
+            directory = str(self.services.runs_dir / run_id)
+            run = Run(run_id, self.owner, plan, RunState.PLANNED, directory, now, caps=caps, state_since=now)
+            try:
+                return self.services.plane.delegate(run)
+            except StoreConflict:
+                continue  # that id exists: draw another
+        raise StoreConflict("no free run id was found in eight draws; try again.")
+
+    def caps(self, given: Mapping[str, Any]) -> Caps:
+        """Limits on what the plane may do unasked: the configuration's, changed by ``given``."""
+        names = [f.name for f in fields(Caps)]
+        for name in given:
+            if name not in names:
+                raise BadInput(f"'{name}' is not a limit of a run{did_you_mean(name, names)}.")
+        configured = Caps(
+            max_attempts=self.config["caps.max_attempts"], max_failures=self.config["caps.max_failures"],
+            max_cost=self.config["caps.max_cost"], allow_smaller_batch=self.config["caps.allow_smaller_batch"],
+            allow_move=self.config["caps.allow_move"], stall_after_s=self.config["caps.stall_after"],
+        )  # fmt: skip
+        return replace(configured, **given)
+
+    def tick_if_free(self) -> None:
+        """One look of the plane where nobody holds the lease. Its troubles are its own: a status must still be shown."""
+        try:
+            self.services.plane.tick()
+        except IschedError as error:
+            self.services.troubles.append(str(error))
+
+    def ensure_plane(self) -> None:
+        """Start a plane in the background where none is alive and the configuration allows it."""
+        if not self.config["plane.autostart"] or daemon.alive(self.config.state_dir):
+            return
+        environment = {**os.environ, **self.config.as_environment()}
+        daemon.start_detached(self.config.state_dir, ["plane", "run", "--until-idle"], environment)
+
+    def owned_run(self, run_id: str) -> Run:
+        """A run of this user. NotFound, with the nearest id, for any other."""
+        try:
+            run = self.services.store.get_run(run_id)
+        except NotFound:
+            run = None
+        if run is not None and run.owner == self.owner:
+            return run
+        mine = [r.id for r in self.services.store.list_runs(owner=self.owner)]
+        matches = [i for i in mine if i.startswith(run_id) or i.startswith(f"r-{run_id}")]
+        if len(matches) == 1:
+            return self.services.store.get_run(matches[0])
+        ending = did_you_mean(run_id, mine) if len(mine) <= 12 else "; isched runs lists yours"
+        raise NotFound(f"you have no run '{run_id}'{ending if mine else ' (you have none at all yet)'}.")
+
+    def run(self, run_id: str) -> RunHandle:
+        """The handle of one of this user's runs; an unambiguous beginning of its id is enough."""
+        return RunHandle(self.owned_run(run_id).id, self)
+
+    def runs(self) -> Sequence[RunHandle]:
+        """This user's runs, newest first."""
+        return [RunHandle(r.id, self) for r in self.services.store.list_runs(owner=self.owner)]
+
+    def explain(self, run: Run) -> str:
+        """Why a run is where it is, and what to do."""
+        return self.planning.explain(run, self.clock.now())
+
+    def plan_elsewhere(self, run: Run, where: str) -> Plan:
+        """A plan for what is left of a run at another place."""
+        return self.planning.elsewhere(run, where, self.clock.now())
+
+    @property
+    def state_dir(self) -> Path:
+        """This user's state folder."""
+        return self.config.state_dir
+

@@ -1,0 +1,211 @@
+"""The reconcile tick around the pure decisions: observe, decide, store, act, and feed the answers back.
+
+A tick may be run by a daemon, by cron, by any command or by a job; whoever holds the lease does it. Whatever a tick wants done is
+stored before it is done, so that killing it between any two calls loses nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ischeduler.core.errors import BatchUnavailable, IschedError, StoreConflict
+from ischeduler.core.event import Event
+from ischeduler.core.jobs import JobRef
+from ischeduler.core.plan import Plan
+from ischeduler.core.run import Run, RunState
+from ischeduler.plane.actions import Action, Note
+from ischeduler.plane.cadence import Cadence, next_tick_s
+from ischeduler.plane.decide import absorb, decide_all
+from ischeduler.plane.execute import Hands
+from ischeduler.plane.inputs import CancelAsked, Delegated, Input, JobEvent, MoveAsked, Observed, QueryFailed, Tick
+from ischeduler.plane.leases import LeaseKeeper
+from ischeduler.plane.observe import watched
+from ischeduler.plane.policy import DEFAULT, Policy
+from ischeduler.plane.provisioners import REACTIVE
+from ischeduler.plane.transitions import LIVE
+from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Provisioner, Replanner, RunFiles, Store
+
+ROUNDS_MAX = 12
+REQUEST_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TickReport:
+    """What a tick did. ``held`` is False when another holder has the lease: then nothing was done."""
+
+    held: bool
+    runs: int = 0
+    changed: tuple[str, ...] = ()
+    actions: int = 0
+    problems: tuple[str, ...] = ()
+    next_tick_s: float = 0.0
+    states: Mapping[str, RunState] = field(default_factory=dict[str, RunState])
+
+
+class Plane:
+    """The Intelligence Plane of one owner: carries that owner's runs on the given clusters."""
+
+    def __init__(
+        self, store: Store, batches: Mapping[str, BatchSystem], events: EventSource, clock: Clock, notifier: Notifier,
+        files: RunFiles, *, owner: str, holder: str, replanner: Replanner | None = None,
+        provisioner: Provisioner = REACTIVE, policy: Policy = DEFAULT, cadence: Cadence | None = None, lease_ttl_s: float = 60.0,
+    ) -> None:
+        self._store, self._batches, self._events, self._clock = store, batches, events, clock
+        self._owner, self._holder, self._lease_ttl_s = owner, holder, lease_ttl_s
+        self._provisioner, self._policy, self._cadence = provisioner, policy, cadence or Cadence()
+        self._hands = Hands(store, batches, clock, notifier, files, replanner)
+
+    @property
+    def lease_name(self) -> str:
+        """One lease an owner: all of an owner's runs are carried by one hand."""
+        return f"plane:{self._owner}"
+
+    def delegate(self, run: Run) -> Run:
+        """Store a new run in state planned; the next tick starts it."""
+        return self._store.create_run(run)
+
+    def cancel(self, run_id: str) -> Run:
+        """Note that the owner wants the run to end; the next tick acts on it. An ended run stays as it is."""
+        return self._request(run_id, CancelAsked(), Event(run_id, "cancel_asked", self._clock.now(), source="user"))
+
+    def move(self, run_id: str, plan: Plan) -> Run:
+        """Note that the owner wants the run to go on with another plan; the next tick acts on it."""
+        event = Event(run_id, "move_asked", self._clock.now(), source="user", data={"to": plan.where})
+        return self._request(run_id, MoveAsked(plan), event)
+
+    def _request(self, run_id: str, wish: Input, event: Event) -> Run:
+        """Take a wish in beside whoever holds the lease: compare and swap, tried again when the other was faster."""
+        for _ in range(REQUEST_TRIES):
+            run = self._store.get_run(run_id)
+            wished, _ = absorb(run, wish, self._clock.now(), self._policy)
+            if wished == run:
+                return run
+            try:
+                return self._store.save_run(wished, (event,))
+            except StoreConflict:
+                continue
+        raise StoreConflict(f"Run {run_id} is being changed all the time; try again in a moment.")
+
+    def tick(self, run_ids: Collection[str] | None = None) -> TickReport:
+        """One round over all live runs (or those named). Raises only what the store raises."""
+        lease = self._store.acquire_lease(self.lease_name, self._holder, self._lease_ttl_s, self._clock.now())
+        if lease is None:
+            return TickReport(held=False, next_tick_s=self._lease_ttl_s / 4)
+        try:
+            keeper = LeaseKeeper(self._store, self._clock, lease, self._lease_ttl_s)
+            return self._tick(keeper, run_ids)
+        finally:
+            self._store.release_lease(lease)
+
+    def run_forever(self, stop: Callable[[], bool]) -> None:
+        """Tick until ``stop`` says so, as often as the runs are worth it. A tick that fails is tried again, later each time."""
+        failures = 0
+        while not stop():
+            try:
+                wait_s, failures = self.tick().next_tick_s, 0
+            except (IschedError, OSError):
+                failures += 1
+                wait_s = min(self._cadence.idle_s, self._cadence.fast_s * 2.0**failures)
+            self._sleep(wait_s, stop)
+
+    def _sleep(self, wait_s: float, stop: Callable[[], bool]) -> None:
+        """In small pieces, so that a stop or a new run is not kept waiting."""
+        until = self._clock.now() + wait_s
+        while not stop() and (left_s := until - self._clock.now()) > 0:
+            self._clock.sleep(min(left_s, self._cadence.fast_s))
+
+    def _tick(self, keeper: LeaseKeeper, run_ids: Collection[str] | None) -> TickReport:
+        runs = [r for r in self._store.list_runs(owner=self._owner, states=LIVE) if run_ids is None or r.id in run_ids]
+        answers = self._ask(runs)
+        changed, problems, count = list[str](), list[str](), 0
+        after: dict[str, Run] = {}
+        for run in runs:
+            if not keeper.holds():
+                problems.append("the lease was lost; the next tick goes on")
+                break
+            try:
+                new, acted, faults = self._advance(run, self._inputs(run, answers, problems), keeper)
+            except StoreConflict:
+                continue  # someone asked something of this run meanwhile: the next tick sees it
+            after[run.id] = new
+            count += acted
+            problems += faults
+            if new.state is not run.state:
+                changed.append(run.id)
+        now = self._clock.now()
+        live = [after.get(r.id, r) for r in runs]
+        return TickReport(
+            True, len(runs), tuple(changed), count, tuple(dict.fromkeys(problems)), next_tick_s(live, now, self._cadence),
+            {r.id: r.state for r in live},
+        )
+
+    def _ask(self, runs: Sequence[Run]) -> dict[str, Observed | QueryFailed]:
+        """One query a cluster for all runs together."""
+        refs: dict[str, list[JobRef]] = {}
+        for run in runs:
+            for attempt in watched(run):
+                refs.setdefault(attempt.cluster, []).append(JobRef(attempt.key, attempt.job_id))
+        answers: dict[str, Observed | QueryFailed] = {}
+        for cluster, wanted in refs.items():
+            batch, asked_at = self._batches.get(cluster), self._clock.now()
+            if batch is None:
+                answers[cluster] = QueryFailed(cluster, f"cluster '{cluster}' is not configured here")
+                continue
+            try:
+                answers[cluster] = Observed(cluster, asked_at, batch.observe(wanted))
+            except BatchUnavailable as error:
+                answers[cluster] = QueryFailed(cluster, str(error))
+        return answers
+
+    def _inputs(
+        self, run: Run, answers: Mapping[str, Observed | QueryFailed], problems: list[str]
+    ) -> tuple[Run, list[Input], list[Event]]:
+        """The run with its new spool offsets, what it is told, and its jobs' events. The spool is read after the query, so a job
+        seen ended has all its words read."""
+        events: Sequence[Event] = ()
+        if run.attempts:
+            try:
+                events, offsets = self._events.read(run)
+                run = _with_offsets(run, offsets)
+            except (OSError, IschedError) as error:
+                problems.append(f"{run.id}: events could not be read ({error})")
+        clusters = dict.fromkeys(a.cluster for a in watched(run))
+        told: list[Input] = [JobEvent(e) for e in events]
+        told += [answers[c] for c in clusters if c in answers]
+        told.append(Tick() if run.attempts else Delegated())
+        return run, told, list(events)
+
+    def _advance(
+        self, stored: Run, start: tuple[Run, list[Input], list[Event]], keeper: LeaseKeeper
+    ) -> tuple[Run, int, list[str]]:
+        """Decide, store, act, and take the answers in, until nothing more follows."""
+        run, told, events = start
+        acted, faults = 0, list[str]()
+        for _ in range(ROUNDS_MAX):
+            now = self._clock.now()
+            run, actions = decide_all(run, told, now, policy=self._policy, provisioner=self._provisioner)
+            events += [_event(run, a, now) for a in actions if isinstance(a, Note)]
+            if run != stored or events:
+                stored = run = self._store.save_run(run, events)
+            told, events = list[Input](), list[Event]()
+            for action in (a for a in actions if not isinstance(a, Note)):
+                told += self._act(run, action, keeper, faults)
+                acted += 1
+            if not told:
+                break
+        return run, acted, faults
+
+    def _act(self, run: Run, action: Action, keeper: LeaseKeeper, faults: list[str]) -> list[Input]:
+        if not keeper.holds():
+            faults.append(f"{run.id}: the lease was lost before an action; the next tick asks for it again")
+            return []
+        return self._hands.do(run, action, faults)
+
+
+def _with_offsets(run: Run, offsets: Mapping[str, int]) -> Run:
+    return run if dict(offsets) == dict(run.spool_offsets) else replace(run, spool_offsets=dict(offsets))
+
+
+def _event(run: Run, note: Note, now: float) -> Event:
+    return Event(run.id, note.kind, now, source="plane", data=note.data)

@@ -1,0 +1,274 @@
+"""The only place that picks adapters from configuration. Everything is made when first used, so that a status loads no model."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ischeduler.core.cluster import Cluster
+from ischeduler.core.errors import BatchUnavailable, NotFound
+from ischeduler.core.run import Run
+from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Replanner, RunFiles
+
+if TYPE_CHECKING:
+    from ischeduler.batch.commands import Finished
+    from ischeduler.cidb.ci_database import CIDatabase
+    from ischeduler.estimators.facade import Estimators
+    from ischeduler.plane.loop import Plane
+    from ischeduler.store.sql_store import SqlStore
+
+LIVE_NAME_AGE_S = 86400.0
+COMMAND_TIMEOUT_S = 30.0
+LEASE_TTL_S = 60.0
+
+
+class Settings(Protocol):
+    """The configuration as this module needs it; the Helper's Config is one."""
+
+    def __getitem__(self, key: str) -> Any:
+        """A setting's value."""
+        ...
+
+    @property
+    def state_dir(self) -> Path:
+        """This user's state folder."""
+        ...
+
+    @property
+    def data_dir(self) -> Path:
+        """Where run directories live."""
+        ...
+
+    @property
+    def database_url(self) -> str:
+        """What the store is opened with."""
+        ...
+
+
+class SystemClock:
+    """The machine's time."""
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long."""
+        time.sleep(seconds)
+
+
+class LogNotifier:
+    """Appends what the plane tells the owner to a file in the state folder; a full disk is no reason to stop."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def notify(self, run: Run, subject: str, text: str) -> None:
+        """Best effort; never raises."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"at": time.time(), "run": run.id, "subject": subject, "text": text}) + "\n")
+        except OSError:
+            return  # telling is best effort: the same words stand in the run itself
+
+
+class Services:
+    """The adapters of one user and one configuration. ``troubles`` collects what went wrong without stopping anything."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.replanner: Replanner | None = None
+        self.troubles: list[str] = []
+        self._estimators: dict[str, Estimators] = {}
+
+    @cached_property
+    def owner(self) -> str:
+        """The operating system's user: whose runs are seen."""
+        return pwd.getpwuid(os.getuid()).pw_name
+
+    @property
+    def runs_dir(self) -> Path:
+        """Parent of all run directories."""
+        return self.settings.data_dir / "runs"
+
+    @cached_property
+    def store(self) -> SqlStore:
+        """Runs, events, leases, history."""
+        from ischeduler.store.sql_store import SqlStore
+
+        return SqlStore(self.settings.database_url, clock=self.clock.now)
+
+    @cached_property
+    def cidb(self) -> CIDatabase:
+        """Clusters: the shipped catalog and what was discovered."""
+        from ischeduler.cidb.ci_database import CIDatabase
+
+        return CIDatabase(self.settings.database_url)
+
+    @property
+    def batch_kind(self) -> str:
+        """'slurm' or 'local'."""
+        kind = str(self.settings["batch.kind"])
+        if kind != "auto":
+            return kind
+        there = bool(shutil.which("squeue") and shutil.which("sbatch"))
+        return "slurm" if there and self._slurm_configured() else "local"
+
+    def _slurm_configured(self) -> bool:
+        """Slurm's commands may be installed where no cluster is."""
+        named = os.environ.get("SLURM_CONF")
+        return bool(named) or any(Path(p).exists() for p in ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf"))
+
+    @cached_property
+    def batches(self) -> Mapping[str, BatchSystem]:
+        """Batch systems that can be reached from here, by cluster name."""
+        if self.batch_kind == "local":
+            batch = self._local()
+            return {batch.name: batch}
+        try:
+            name = self.live_name()
+        except BatchUnavailable as error:
+            self.troubles.append(str(error))
+            return {}
+        from ischeduler.batch.slurm_cli import SlurmCli
+
+        return {name: SlurmCli(name, self.clock)}
+
+    def _local(self) -> BatchSystem:
+        from ischeduler.batch.local import LocalBatch
+
+        return LocalBatch(self.settings.data_dir / "local", self.clock, self.settings["local.partitions"])
+
+    def live_name(self) -> str:
+        """The live Slurm's cluster name: configured, remembered for a day, or asked for. BatchUnavailable when nobody answers."""
+        if self.settings["batch.cluster"]:
+            return str(self.settings["batch.cluster"])
+        path = self.settings.state_dir / "live-cluster.json"
+        conf = os.environ.get("SLURM_CONF", "")
+        known: dict[str, Any] = _read_json(path)
+        entry = known.get(conf)
+        if entry and self.clock.now() - entry["at"] < LIVE_NAME_AGE_S:
+            return str(entry["name"])
+        name = self._ask_name()
+        _write_json(path, {**known, conf: {"name": name, "at": self.clock.now()}})
+        return name
+
+    def _ask_name(self) -> str:
+        done = self.ask(["scontrol", "show", "config"])
+        for line in done.stdout.splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "ClusterName":
+                return value.strip()
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise BatchUnavailable(f"the Slurm controller does not answer ({words[0] if words else 'no output'}); try again later, or see isched doctor.")
+
+    def ask(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> Finished:
+        """Run one of the batch system's commands."""
+        from ischeduler.batch.commands import run_command
+
+        return run_command(argv, None, timeout_s)
+
+    @cached_property
+    def events(self) -> EventSource:
+        """What jobs say: their spools in the run directories."""
+        from ischeduler.batch.spool_events import SpoolEvents
+
+        return SpoolEvents()
+
+    @cached_property
+    def files(self) -> RunFiles:
+        """The plane's hand in run directories."""
+        from ischeduler.batch.run_files import DirectoryFiles
+
+        return DirectoryFiles()
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        """Tells the owner."""
+        return LogNotifier(self.settings.state_dir / "notices.jsonl")
+
+    @cached_property
+    def plane(self) -> Plane:
+        """The Intelligence Plane of this user."""
+        from ischeduler.plane.cadence import Cadence
+        from ischeduler.plane.loop import Plane
+
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        return Plane(
+            self.store, self.batches, self.events, self.clock, self.notifier, self.files, owner=self.owner, holder=holder,
+            replanner=self.replanner, cadence=Cadence(fast_s=self.settings["plane.interval"]), lease_ttl_s=LEASE_TTL_S,
+        )  # fmt: skip
+
+    def estimators(self, assume: str = "") -> Estimators:
+        """The estimators over this user's own history; with declared figures of a file, where one is named."""
+        if assume not in self._estimators:
+            from ischeduler.estimators.facade import Estimators
+
+            self._estimators[assume] = Estimators(history=self._own_history, given=Path(assume) if assume else None)
+        return self._estimators[assume]
+
+    def _own_history(self, **wanted: Any) -> Sequence[Any]:
+        return self.store.history(owner=self.owner, **wanted)
+
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Every known cluster."""
+        return tuple(self.cidb.clusters())
+
+    def cluster(self, name: str, *, learn: bool = True) -> Cluster:
+        """A known cluster. A live one that nobody has read yet is read now, unless ``learn`` is False. NotFound otherwise."""
+        try:
+            return self.cidb.cluster(name)
+        except NotFound:
+            if learn and name in self.batches:
+                return self.sync(name)
+            raise
+
+    def sync(self, name: str) -> Cluster:
+        """Read a live cluster anew and keep it. NotFound when it is not live; BatchUnavailable when it does not answer."""
+        batch = self.batches.get(name)
+        if batch is None:
+            raise NotFound(f"cluster '{name}' cannot be reached from here; live is {', '.join(self.batches) or 'none'}.")
+        now = self.clock.now()
+        if self.batch_kind == "local":
+            cluster = batch.cluster(now)  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            from ischeduler.cidb.discovery import discover
+
+            cluster = discover(self.ask, self.owner, now)
+        self.cidb.save(cluster)
+        return cluster
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # a missing or torn cache is asked for again
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch = path.with_suffix(f".{os.getpid()}.tmp")
+        scratch.write_text(json.dumps(data), encoding="utf-8")
+        scratch.replace(path)
+    except OSError:
+        return  # only a cache
+
+
+def wire(settings: Settings, *, clock: Clock | None = None) -> Services:
+    """The services of a configuration. Opens nothing yet."""
+    return Services(settings, clock=clock)
+
+
+__all__ = ["Services", "Settings", "SystemClock", "wire"]

@@ -1,0 +1,63 @@
+"""A plane in a world, and ways to drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ischeduler.core.plan import Plan
+from ischeduler.core.run import Run
+from ischeduler.plane.loop import Plane, TickReport
+from ischeduler.ports import Provisioner
+from world import FakeBatch, Files, Letters, MemoryStore, Spools, World
+
+
+class FixedReplanner:
+    """Answers every question with the same plans."""
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self.plans, self.asked = plans, list[str]()
+
+    def replan(self, run: Run, reason: str, now: float) -> Sequence[Plan]:
+        self.asked.append(reason)
+        return self.plans
+
+
+class Rig:
+    """A world with its store and adapters; :meth:`plane` makes a new process on them."""
+
+    def __init__(self, world: World | None = None, clusters: Sequence[str] = ("one",), **options: Any) -> None:
+        self.world = world or World()
+        self.store, self.files, self.letters = MemoryStore(), Files(self.world), Letters()
+        self.batches = {name: FakeBatch(self.world, name) for name in clusters}
+        self.options = options
+        self._plane: Plane | None = None
+
+    def plane(self, holder: str = "p1", provisioner: Provisioner | None = None) -> Plane:
+        options = dict(self.options)
+        if provisioner is not None:
+            options["provisioner"] = provisioner
+        return Plane(
+            self.store, self.batches, Spools(self.world), self.world.clock, self.letters, self.files, owner="alice",
+            holder=holder, **options,
+        )
+
+    def run(self, run_id: str = "r-1") -> Run:
+        return self.store.get_run(run_id)
+
+    def tick(self) -> TickReport:
+        self._plane = self._plane or self.plane()
+        return self._plane.tick()
+
+    def drive(self, until: Callable[[Run], bool] | None = None, *, run_id: str = "r-1", hours: float = 6.0, every_s: float = 10.0) -> Run:
+        """Tick until the run satisfies ``until`` (default: has ended); AssertionError when it takes longer than ``hours``."""
+        done = until or (lambda r: r.state.ended)
+        end = self.world.now() + hours * 3600
+        while self.world.now() < end:
+            self.tick()
+            run = self.run(run_id)
+            if done(run):
+                return run
+            self.world.advance(every_s)
+        run = self.run(run_id)
+        raise AssertionError(f"after {hours} h: {run.state} {run.message} {[(a.number, a.state, a.cause) for a in run.attempts]}")

@@ -1,0 +1,481 @@
+"""A small world for the plane: a batch system, a shared file system, trainings that save and die, and one clock.
+
+Time passes only by :meth:`World.advance`. Nothing here reads the plane's code: the jobs follow docs/in-job-protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ischeduler.core.errors import BatchUnavailable, NotFound, StoreConflict, SubmitRefused, SubmitUncertain
+from ischeduler.core.estimate import Estimate
+from ischeduler.core.event import Event
+from ischeduler.core.history import HistoryRecord
+from ischeduler.core.jobs import JobRef, JobSpec, JobState, JobStatus, Observation, Resources
+from ischeduler.core.plan import Needs, Plan, Segment
+from ischeduler.core.run import Caps, Run, RunState
+from ischeduler.core.sizes import GIB
+from ischeduler.core.workload import Workload
+from ischeduler.ports import Lease
+
+T0 = 1_000_000.0
+MIN_JOB_AGE_S = 300.0
+
+
+def seconds(value: float, spread: float = 0.1) -> Estimate:
+    return Estimate.spread(value, spread, "s", "test@1") if value > 0 else Estimate.exact(0.0, "s", "test@1")
+
+
+def make_plan(
+    *, cluster: str = "one", partition: str = "gpu", node_type: str = "v100", epochs: int = 6, epoch_s: float = 60.0,
+    walltime_s: float = 240.0, memory: int | None = 16 * GIB, node_memory: int | None = 64 * GIB, batch: int = 32,
+    wait_s: float = 60.0, cost: float = 0.0, options: Mapping[str, str] | None = None,
+) -> Plan:
+    workload = Workload(
+        name="toy", model="toy", samples=3200, epochs=epochs, batch_size=batch,
+        command=("python", "train.py", "--batch={batch_size}", "--epochs={epochs}", "--accum={grad_accum}", "{other}"),
+        options=options or {},
+    )
+    run = seconds(epoch_s * epochs)
+    segment = Segment(0, walltime_s, walltime_s - 30, seconds(wait_s))
+    return Plan(
+        number=1, cluster=cluster, partition=partition, node_type=node_type, workload=workload,
+        resources=Resources(cpus_per_node=4, memory_bytes=memory, walltime_s=walltime_s), segments=(segment,),
+        needs=Needs(startup=seconds(10), checkpoint=seconds(5), wait=seconds(wait_s)), run=run, wait=seconds(wait_s),
+        finish=seconds(epoch_s * epochs + wait_s), cost=Estimate.exact(cost, "usd", "test@1"), signal_lead_s=30,
+        node_memory_bytes=node_memory,
+    )
+
+
+def make_run(plan: Plan | None = None, *, run_id: str = "r-1", caps: Caps | None = None, now: float = T0) -> Run:
+    return Run(
+        id=run_id, owner="alice", plan=plan or make_plan(), state=RunState.PLANNED, directory=f"/runs/{run_id}", created_at=now,
+        caps=caps or Caps(), state_since=now,
+    )
+
+
+@dataclass
+class Clock:
+    time: float = T0
+    world: World | None = None
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        if self.world is None:
+            self.time += seconds
+        else:
+            self.world.advance(seconds)
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.log: list[tuple[int, Event]] = []
+        self.leases: dict[str, Lease] = {}
+        self.records: dict[tuple[str, str, float], HistoryRecord] = {}
+
+    def create_run(self, run: Run) -> Run:
+        if run.id in self.runs:
+            raise StoreConflict(run.id)
+        self.runs[run.id] = replace(run, version=1)
+        return self.runs[run.id]
+
+    def get_run(self, run_id: str) -> Run:
+        if run_id not in self.runs:
+            raise NotFound(run_id)
+        return self.runs[run_id]
+
+    def list_runs(self, *, owner: str | None = None, states: Collection[RunState] | None = None) -> Sequence[Run]:
+        return [r for r in self.runs.values() if owner in (None, r.owner) and (states is None or r.state in states)]
+
+    def save_run(self, run: Run, events: Iterable[Event] = ()) -> Run:
+        if self.runs[run.id].version != run.version:
+            raise StoreConflict(run.id)
+        known = {(e.run_id, e.source, e.token, e.seq) for _, e in self.log if e.seq}
+        for event in events:
+            if not event.seq or (event.run_id, event.source, event.token, event.seq) not in known:
+                self.log.append((len(self.log) + 1, event))
+        self.runs[run.id] = replace(run, version=run.version + 1)
+        return self.runs[run.id]
+
+    def events(self, run_id: str, *, after: int = 0) -> Sequence[tuple[int, Event]]:
+        return [(n, e) for n, e in self.log if n > after and e.run_id == run_id]
+
+    def acquire_lease(self, name: str, holder: str, ttl_s: float, now: float) -> Lease | None:
+        old = self.leases.get(name)
+        if old is not None and old.holder != holder and old.expires_at > now:
+            return None
+        token = old.token if old is not None and old.holder == holder else (old.token + 1 if old else 1)
+        self.leases[name] = Lease(name, holder, token, now + ttl_s)
+        return self.leases[name]
+
+    def release_lease(self, lease: Lease) -> None:
+        if self.leases.get(lease.name, lease).token == lease.token:
+            self.leases.pop(lease.name, None)
+
+    def record(self, record: HistoryRecord) -> None:
+        self.records[(record.run_id, record.kind, record.finished_at)] = record
+
+    def history(self, **_: Any) -> Sequence[HistoryRecord]:
+        return list(self.records.values())
+
+
+@dataclass
+class Job:
+    job_id: str
+    spec: JobSpec
+    submitted: float
+    state: JobState = JobState.PENDING
+    started: float | None = None
+    ended: float | None = None
+    restarts: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    node: str = ""
+    epoch: int = 0
+    since_epoch: float = 0.0
+    seq: int = 0
+    warned: bool = False
+    zombie: bool = False
+    reason: str = ""
+    raw: str = ""
+
+    @property
+    def run_id(self) -> str:
+        return self.spec.variables["ISCHED_RUN_ID"]
+
+    @property
+    def token(self) -> tuple[int, int]:
+        return int(self.spec.variables["ISCHED_ATTEMPT"]), self.restarts
+
+
+@dataclass
+class Training:
+    """One run's directory and what its script does. ``needs_memory`` decides about host OOM, ``gpu_batch`` about CUDA OOM."""
+
+    epochs: int = 6
+    epoch_s: float = 60.0
+    startup_s: float = 10.0
+    needs_memory: int = 0
+    gpu_batch: int = 10**9
+    fails_at: dict[int, int] = field(default_factory=dict)
+    fail_code: int = 1
+    hangs_at: int | None = None
+    saves: bool = True
+    silent: bool = False
+    fence: tuple[int, int] = (0, 0)
+    claims: dict[tuple[int, int], str] = field(default_factory=dict)
+    saved: list[tuple[int, tuple[int, int]]] = field(default_factory=list)
+    spool: list[Event] = field(default_factory=list)
+    control: dict[tuple[int, int], str] = field(default_factory=dict)
+    done_by: list[tuple[int, int]] = field(default_factory=list)
+    logs: dict[int, str] = field(default_factory=dict)
+
+
+class World:
+    """One cluster named ``one`` (more by name), with jobs that follow the protocol. ``host_skew_s`` is the nodes' clock error."""
+
+    def __init__(self, *, wait_s: float = 20.0, accounting: bool = True, host_skew_s: float = 0.0, nodes: int = 4) -> None:
+        self.clock = Clock()
+        self.clock.world = self
+        self.wait_s, self.accounting, self.host_skew_s = wait_s, accounting, host_skew_s
+        self.jobs: dict[str, list[Job]] = {}
+        self.trainings: dict[str, Training] = {}
+        self.nodes = [f"n{i}" for i in range(nodes)]
+        self.down: set[str] = set()
+        self.faults: list[str] = []
+        self.calls: dict[str, int] = {}
+        self.max_alive: dict[str, int] = {}
+        self.ids = 100
+        self.disk_full = False
+
+    def all_jobs(self, run_id: str | None = None) -> list[Job]:
+        found = [j for jobs in self.jobs.values() for j in jobs]
+        return [j for j in found if run_id in (None, j.run_id)]
+
+    def alive(self, run_id: str) -> list[Job]:
+        return [j for j in self.all_jobs(run_id) if not j.state.ended]
+
+    def now(self) -> float:
+        return self.clock.time
+
+    def host_now(self) -> float:
+        return self.clock.time + self.host_skew_s
+
+    def training(self, run_id: str) -> Training:
+        return self.trainings.setdefault(run_id, Training())
+
+    def batch(self, name: str = "one") -> FakeBatch:
+        return FakeBatch(self, name)
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float, step_s: float = 5.0) -> None:
+        left = seconds
+        while left > 1e-9:
+            step = min(step_s, left)
+            self.clock.time += step
+            left -= step
+            for job in self.all_jobs():
+                self._step(job, step)
+
+    def _step(self, job: Job, step: float) -> None:
+        if job.state is JobState.PENDING:
+            ready = self.now() - job.submitted >= self.wait_s
+            free = [n for n in self.nodes if n not in self.down and n not in job.spec.exclude_nodes]
+            job.reason = "Priority" if free else "ReqNodeNotAvail, UnavailableNodes"
+            if ready and free:
+                self._start(job, free[0])
+            return
+        if job.state is JobState.RUNNING or job.zombie:
+            self._run(job, step)
+
+    def _start(self, job: Job, node: str) -> None:
+        job.state, job.started, job.node, job.warned, job.since_epoch = JobState.RUNNING, self.now(), node, False, 0.0
+        t = self.training(job.run_id)
+        if job.token < t.fence:
+            self._exit(job, 86, "superseded")
+            return
+        if t.claims.get(job.token, job.job_id) != job.job_id:
+            self._exit(job, 87, "")
+            return
+        t.claims[job.token] = job.job_id
+        t.fence = max(t.fence, job.token)
+        job.seq = 0
+        self.say(job, "started", job_id=job.job_id, host=node, restart=job.restarts)
+        job.epoch = max((e for e, who in t.saved if who < job.token), default=0)
+        job.since_epoch = -t.startup_s
+        if not t.silent:
+            name = f"e{job.epoch:05d}" if job.epoch else None
+            self.say(job, "resumed", checkpoint=name, epoch=job.epoch, step=job.epoch * 100, skipped=[])
+
+    def _run(self, job: Job, step: float) -> None:
+        t = self.training(job.run_id)
+        if t.fence > job.token:
+            self._exit(job, 86, "superseded")
+            return
+        self.say(job, "heartbeat", rss_bytes=min(t.needs_memory, job.spec.resources.memory_bytes or 0), cpu_percent=90.0, gpu=[])
+        job.since_epoch += step
+        if t.hangs_at is not None and job.epoch >= t.hangs_at:
+            pass
+        elif job.since_epoch >= 0 and self._fails(job, t):
+            return
+        elif job.since_epoch >= t.epoch_s:
+            self._end_epoch(job, t)
+            if job.state is not JobState.RUNNING and not job.zombie:
+                return
+        self._limits(job, t)
+
+    def _fails(self, job: Job, t: Training) -> bool:
+        if t.needs_memory > (job.spec.resources.memory_bytes or 10**15):
+            t.logs[job.token[0]] = "slurmstepd: error: Step 1.0 exceeded memory limit, being killed"
+            self._end(job, JobState.FAILED, 0, signal=9)
+            return True
+        batch = int(next(a for a in job.spec.command if a.startswith("--batch=")).split("=")[1])
+        if batch > t.gpu_batch:
+            self.say(job, "oom", where="cuda", text="torch.OutOfMemoryError: CUDA out of memory")
+            self._exit(job, 1, "oom")
+            return True
+        if t.fails_at.get(job.epoch, 0) > 0:
+            t.fails_at[job.epoch] -= 1
+            self._exit(job, t.fail_code, "error")
+            return True
+        return False
+
+    def _end_epoch(self, job: Job, t: Training) -> None:
+        job.epoch, job.since_epoch = job.epoch + 1, 0.0
+        if not t.silent:
+            self.say(
+                job, "progress", epoch=job.epoch, epochs=t.epochs, step=job.epoch * 100, steps=t.epochs * 100, loss=1 / job.epoch,
+                step_time_s=t.epoch_s / 100, epoch_time_s=t.epoch_s,
+            )
+        if t.saves:
+            self._save(job, t, "periodic")
+        if job.epoch >= t.epochs:
+            if not t.silent:
+                self.say(job, "finished", epochs=job.epoch, steps=job.epoch * 100)
+            t.done_by.append(job.token)
+            self._exit(job, 0, "completed")
+
+    def _save(self, job: Job, t: Training, reason: str) -> None:
+        if t.fence > job.token or not t.saves:
+            return
+        t.saved.append((job.epoch, job.token))
+        if not t.silent:
+            self.say(job, "checkpointing", reason=reason)
+            self.say(job, "checkpoint", name=f"e{job.epoch:05d}", epoch=job.epoch, step=job.epoch * 100, bytes=1, save_s=2.0)
+
+    def _limits(self, job: Job, t: Training) -> None:
+        assert job.started is not None
+        ran = self.now() - job.started
+        lead = job.spec.signal_lead_s or 0
+        if ran >= job.spec.resources.walltime_s:
+            self._end(job, JobState.TIMEOUT, 0, signal=15)
+        elif ran >= job.spec.resources.walltime_s - lead and not job.warned:
+            self.warn(job, t, "signal")
+
+    def warn(self, job: Job, t: Training, reason: str) -> None:
+        job.warned = True
+        self.say(job, "signal", name="SIGUSR2")
+        if t.hangs_at is not None and job.epoch >= t.hangs_at:
+            return
+        if not t.saves:
+            return
+        self._save(job, t, reason)
+        self._exit(job, 85, "checkpointed")
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def _exit(self, job: Job, code: int, reason: str) -> None:
+        if reason:
+            self.say(job, "exit", code=code, reason=reason)
+        if job.zombie:
+            job.zombie = False
+            return
+        self._end(job, JobState.COMPLETED if code == 0 else JobState.FAILED, code)
+
+    def _end(self, job: Job, state: JobState, code: int | None, signal: int | None = None) -> None:
+        job.state, job.ended, job.exit_code, job.signal = state, self.now(), code, signal
+
+    def fail_node(self, job: Job, *, requeue: bool = False, zombie: bool = False) -> None:
+        """The node is declared failed. ``zombie``: the process goes on (a network cut)."""
+        self.down.add(job.node)
+        if requeue:
+            self.requeue(job)
+        else:
+            self._end(job, JobState.NODE_FAIL, None)
+            job.zombie = zombie
+
+    def requeue(self, job: Job) -> None:
+        job.state, job.restarts, job.submitted, job.started = JobState.PENDING, job.restarts + 1, self.now(), None
+
+    def say(self, job: Job, kind: str, **data: Any) -> None:
+        if self.disk_full:
+            return
+        job.seq += 1
+        token = f"{job.token[0]}.{job.token[1]}"
+        t = self.training(job.run_id)
+        t.spool.append(Event(job.run_id, kind, self.host_now(), source="job", token=token, seq=job.seq, data=data))
+
+
+class FakeBatch:
+    """One cluster of the world. ``world.faults`` says how the next submissions go; ``down`` takes the controller away."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self._name = world, name
+        self.down = False
+        self.accepts = True
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _count(self, call: str) -> None:
+        self.world.calls[call] = self.world.calls.get(call, 0) + 1
+        if self.down:
+            raise BatchUnavailable("Unable to contact slurm controller")
+
+    def submit(self, job: JobSpec) -> str:
+        self._count("submit")
+        fault = self.world.faults.pop(0) if self.world.faults else ""
+        if fault in ("site_limit", "invalid"):
+            raise SubmitRefused(f"refused: {fault}", kind=fault)
+        if fault == "lost":
+            raise SubmitUncertain("timed out, not accepted")
+        if job.exclude_nodes and not set(self.world.nodes) - set(job.exclude_nodes):
+            raise SubmitRefused("Requested node configuration is not available", kind="invalid")
+        self.world.ids += 1
+        made = Job(str(self.world.ids), job, self.world.now())
+        self.world.jobs.setdefault(self._name, []).append(made)
+        if fault == "accepted":
+            raise SubmitUncertain("timed out, accepted all the same")
+        return made.job_id
+
+    def observe(self, jobs: Collection[JobRef]) -> Observation:
+        self._count("observe")
+        found: dict[str, tuple[JobStatus, ...]] = {}
+        for ref in jobs:
+            statuses = tuple(_status(j) for j in self.world.jobs.get(self._name, ()) if j.spec.key == ref.key and self._seen(j))
+            if statuses:
+                found[ref.key] = statuses
+        return Observation(self.world.now(), found, complete=self.world.accounting)
+
+    def _seen(self, job: Job) -> bool:
+        return self.world.accounting or job.ended is None or self.world.now() - job.ended < MIN_JOB_AGE_S
+
+    def cancel(self, job_id: str, *, signal: str | None = None) -> None:
+        self._count("cancel")
+        job = next((j for j in self.world.jobs.get(self._name, ()) if j.job_id == job_id), None)
+        if job is None or job.state.ended:
+            return
+        if signal is None:
+            self.world._end(job, JobState.CANCELLED, None)
+        elif job.state is JobState.RUNNING:
+            self.world.warn(job, self.world.training(job.run_id), "control")
+
+    def snapshot(self) -> Any:
+        raise NotImplementedError
+
+    def probe(self, job: JobSpec) -> Any:
+        raise NotImplementedError
+
+
+def _status(j: Job) -> JobStatus:
+    return JobStatus(
+        j.job_id, j.spec.key, j.state, raw_state=j.raw or j.state.name, reason=j.reason, exit_code=j.exit_code, signal=j.signal,
+        nodes=(j.node,) if j.node else (), submit_s=j.submitted, start_s=j.started, end_s=j.ended, restarts=j.restarts,
+        limit_s=j.spec.resources.walltime_s,
+    )
+
+
+class Spools:
+    """The event source: reads what jobs wrote."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def read(self, run: Run) -> tuple[Sequence[Event], Mapping[str, int]]:
+        spool = self.world.training(run.id).spool
+        start = run.spool_offsets.get("all", 0)
+        return spool[start:], {"all": len(spool)}
+
+
+class Files:
+    """The run directories of the world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.prepared: list[str] = []
+
+    def prepare(self, run: Run) -> None:
+        if self.world.disk_full:
+            raise OSError(28, "No space left on device")
+        self.prepared.append(run.id)
+
+    def raise_fence(self, run: Run, token: str) -> None:
+        if self.world.disk_full:
+            raise OSError(28, "No space left on device")
+        t = self.world.training(run.id)
+        a, b = token.split(".")
+        t.fence = max(t.fence, (int(a), int(b)))
+
+    def control(self, run: Run, token: str, word: str) -> None:
+        a, b = token.split(".")
+        self.world.training(run.id).control[(int(a), int(b))] = word
+
+    def log_tail(self, run: Run, attempt: int) -> str:
+        return self.world.training(run.id).logs.get(attempt, "")
+
+
+class Letters:
+    """The notifier: keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str]] = []
+
+    def notify(self, run: Run, subject: str, text: str) -> None:
+        self.sent.append((subject, text))
