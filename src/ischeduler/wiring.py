@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +20,6 @@ from ischeduler.core.run import Run
 from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Replanner, RunFiles
 
 if TYPE_CHECKING:
-    from ischeduler.batch.commands import Finished
     from ischeduler.cidb.ci_database import CIDatabase
     from ischeduler.estimators.facade import Estimators
     from ischeduler.plane.loop import Plane
@@ -51,6 +51,15 @@ class Settings(Protocol):
     def database_url(self) -> str:
         """What the store is opened with."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 class SystemClock:
@@ -127,7 +136,9 @@ class Services:
     def _slurm_configured(self) -> bool:
         """Slurm's commands may be installed where no cluster is."""
         named = os.environ.get("SLURM_CONF")
-        return bool(named) or any(Path(p).exists() for p in ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf"))
+        return bool(named) or any(
+            Path(p).exists() for p in ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
+        )
 
     @cached_property
     def batches(self) -> Mapping[str, BatchSystem]:
@@ -170,13 +181,19 @@ class Services:
             if key.strip() == "ClusterName":
                 return value.strip()
         words = (done.stderr or done.stdout).strip().splitlines()
-        raise BatchUnavailable(f"the Slurm controller does not answer ({words[0] if words else 'no output'}); try again later, or see isched doctor.")
+        raise BatchUnavailable(
+            f"the Slurm controller does not answer ({words[0] if words else 'no output'}); try again later, or see isched doctor."
+        )
 
     def ask(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> Finished:
         """Run one of the batch system's commands."""
-        from ischeduler.batch.commands import run_command
+        from ischeduler.batch.commands import CommandMissing, CommandTimeout, LocalCommands
 
-        return run_command(argv, None, timeout_s)
+        try:
+            answer = LocalCommands()(argv, timeout_s=timeout_s)
+        except (CommandMissing, CommandTimeout) as error:
+            raise BatchUnavailable(f"{error}; isched doctor says more.") from None
+        return Finished(answer.code, answer.out, answer.err)
 
     @cached_property
     def events(self) -> EventSource:
@@ -188,9 +205,9 @@ class Services:
     @cached_property
     def files(self) -> RunFiles:
         """The plane's hand in run directories."""
-        from ischeduler.batch.run_files import DirectoryFiles
+        from ischeduler.batch.run_files import SharedRunFiles
 
-        return DirectoryFiles()
+        return SharedRunFiles()
 
     @cached_property
     def notifier(self) -> Notifier:
@@ -205,9 +222,18 @@ class Services:
 
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Plane(
-            self.store, self.batches, self.events, self.clock, self.notifier, self.files, owner=self.owner, holder=holder,
-            replanner=self.replanner, cadence=Cadence(fast_s=self.settings["plane.interval"]), lease_ttl_s=LEASE_TTL_S,
-        )  # fmt: skip
+            self.store,
+            self.batches,
+            self.events,
+            self.clock,
+            self.notifier,
+            self.files,
+            owner=self.owner,
+            holder=holder,
+            replanner=self.replanner,
+            cadence=Cadence(fast_s=self.settings["plane.interval"]),
+            lease_ttl_s=LEASE_TTL_S,
+        )
 
     def estimators(self, assume: str = "") -> Estimators:
         """The estimators over this user's own history; with declared figures of a file, where one is named."""
@@ -232,6 +258,12 @@ class Services:
             if learn and name in self.batches:
                 return self.sync(name)
             raise
+
+    def stale_words(self, cluster: Cluster, now: float) -> list[str]:
+        """A sentence for each source of facts that is too old to be trusted without a word."""
+        from ischeduler.cidb.provenance import stale_warnings
+
+        return [str(warning) for warning in stale_warnings(cluster, now)]
 
     def sync(self, name: str) -> Cluster:
         """Read a live cluster anew and keep it. NotFound when it is not live; BatchUnavailable when it does not answer."""

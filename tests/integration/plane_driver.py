@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ischeduler.batch.run_files import DirectoryFiles
+from ischeduler.batch.run_files import SharedRunFiles
 from ischeduler.batch.slurm_cli import SlurmCli
 from ischeduler.batch.spool_events import SpoolEvents
 from ischeduler.core.codec import from_plain, to_plain
@@ -94,7 +94,7 @@ def main() -> int:
         store, batch = Crashing(store, crash_at), Crashing(slurm, crash_at)
     plans = [from_plain(type(run.plan), p) for p in config.get("plans", [])]
     plane = Plane(
-        store, {run.plan.cluster: batch}, SpoolEvents(), clock, Silent(), DirectoryFiles(), owner=run.owner, holder=f"driver-{os.getpid()}",
+        store, {run.plan.cluster: batch}, SpoolEvents(), clock, Silent(), SharedRunFiles(), owner=run.owner, holder=f"driver-{os.getpid()}",
         replanner=FixedPlans(plans), policy=Policy(**config.get("policy", {})), cadence=Cadence(fast_s=0.5, slow_s=1.0, idle_s=1.0),
         lease_ttl_s=5.0,
     )  # fmt: skip

@@ -36,10 +36,10 @@ def carried(slurm: Sandbox) -> Iterator[Make]:
 
 
 def test_a_training_longer_than_the_limit_crosses_it(carried: Make) -> None:
-    run = carried("limit", partition="gpudebug", epochs=16, steps=20, step_s=0.25).start()
+    run = carried("limit", partition="gpudebug", epochs=13, steps=20, step_s=0.25).start()
     ended = run.ended()
     assert ended["state"] == "completed", run.story()
-    assert run.causes() == ["walltime", "finished"], run.story()
+    assert set(run.causes()[:-1]) == {"walltime"}, run.story()
     assert run.right()
 
 
@@ -152,9 +152,9 @@ def test_accounting_off(slurm_host: None, carried: Make) -> None:
     sandbox = Sandbox(demo_spec(cluster_name="noacct", accounting=False), sandbox_name("n"))
     sandbox.up()
     try:
-        run = carried("noacct", sandbox=sandbox, partition="gpudebug", epochs=16, steps=20, step_s=0.25).start()
+        run = carried("noacct", sandbox=sandbox, partition="gpudebug", epochs=13, steps=20, step_s=0.25).start()
         assert run.ended()["state"] == "completed", run.story()
-        assert run.causes() == ["walltime", "finished"], run.story()
+        assert set(run.causes()[:-1]) == {"walltime"}, run.story()
         assert run.right()
     finally:
         sandbox.down()

@@ -8,6 +8,7 @@ import pwd
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -18,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from ischeduler.core.errors import BadInput, NotFound
-from ischeduler.sandbox import Sandbox, SandboxCommandFailed, SandboxError, demo_spec, list_sandboxes, status
+from ischeduler.sandbox import Sandbox, SandboxCommandFailed, SandboxError, demo_spec, host, list_sandboxes, status
 from ischeduler.sandbox import processes as proc
+from ischeduler.sandbox.marker import Marker, write_marker
 
 pytestmark = pytest.mark.slurm
 
@@ -115,6 +117,7 @@ def test_memory_beyond_the_request_ends_the_job(slurm: Sandbox) -> None:
     assert "exceeded memory limit" in (slurm.home("alice") / "memory.out").read_text()
 
 
+@pytest.mark.slow
 def test_a_walltime_limit_is_announced_and_enforced(slurm: Sandbox) -> None:
     wrap = "trap 'echo told' USR2; for i in $(seq 400); do sleep 0.5; done"
     job = submit(slurm, "-p", "gpudebug", "-t", "1", "--signal=B:USR2@10", "-o", "limit.out", wrap=wrap)
@@ -137,6 +140,7 @@ def test_a_node_taken_down_fails_its_job_and_comes_back(slurm: Sandbox) -> None:
     eventually(lambda: slurm.node_states()["d01"] == "idle", slurm.node_states)
 
 
+@pytest.mark.slow
 def test_a_killed_slurmd_leaves_its_job_running_and_is_noticed(slurm: Sandbox) -> None:
     """Split brain: the controller declares NODE_FAIL while the old script goes on."""
     job = submit(slurm, "-p", "gpudebug", "--no-requeue", wrap="for i in $(seq 300); do date +%s > beat; sleep 0.3; done")
@@ -256,7 +260,9 @@ def test_down_leaves_nothing_and_a_neighbour_lives_on(slurm: Sandbox) -> None:
             sandbox.signal_daemon(daemon, signal.SIGKILL)
         eventually(lambda: sum(d.state == "dead" for d in sandbox.status().daemons) == 4, sandbox.status)
         assert Sandbox.open(sandbox.name).up().up
-        assert queue_field(sandbox, job) in ("PENDING", "RUNNING"), "a killed controller may have forgotten the start, not the job"
+        assert queue_field(sandbox, job) in ("PENDING", "RUNNING"), (
+            "a killed controller may have forgotten the start, not the job"
+        )
         wait_running(sandbox, job)
 
         uid = pwd.getpwnam(sandbox.system_user("alice")).pw_uid
@@ -294,6 +300,26 @@ def test_all_daemons_gone_is_recovered_with_jobs_and_accounting(slurm_host: None
         assert wait_finished(sandbox, submit(sandbox)) == "COMPLETED"
     finally:
         sandbox.down()
+
+
+@pytest.mark.parametrize("reached", ["run/munged.json", "run/slurmdbd.json", "run/slurmctld.json"])
+def test_up_killed_in_the_middle_is_taken_up_again(slurm_host: None, reached: str) -> None:
+    spec = replace(demo_spec(cluster_name="fourth"), users=("alice",), rest=False)
+    sandbox = Sandbox(spec, f"t{os.getpid()}d")
+    code = f"from ischeduler.sandbox.sandbox import *; Sandbox.open({sandbox.name!r}).up()"
+    try:
+        ports = host.choose_ports((n.name for n in spec.nodes), taken=frozenset(), seed=str(sandbox.layout.root))
+        write_marker(sandbox.layout, Marker(sandbox.name, spec, ports, time.time()))
+        starter = subprocess.Popen([sys.executable, "-c", code])
+        eventually((sandbox.layout.root / reached).exists)
+        starter.kill()
+        assert starter.wait() == -signal.SIGKILL
+        assert sandbox.up().up
+        assert wait_finished(sandbox, submit(sandbox)) == "COMPLETED"
+        assert len(proc.holding(sandbox.layout.root, frozenset({"munged"}))) == 1
+    finally:
+        sandbox.down()
+    assert _processes_about(sandbox.layout.root, set()) == []
 
 
 def test_a_directory_of_somebody_else_is_not_touched(slurm_host: None) -> None:

@@ -1,79 +1,73 @@
-"""Running a batch system's commands: argument lists only, time limits always, and counting, so that gentleness can be measured."""
+"""Running a batch system's commands: always with a time limit, never through a shell, and counted."""
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from ischeduler.core.errors import BatchUnavailable
+_FOREIGN = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SRUN_", "ISCHED_")
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
 
 
-class CommandTimedOut(BatchUnavailable):
-    """The command did not end in time; what it asked for may have happened."""
+class CommandTimeout(Exception):
+    """The command was killed because it did not end in time; what it did by then is unknown."""
+
+
+class CommandMissing(Exception):
+    """The command could not be started at all, so it did nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A command that ended."""
+class Answer:
+    """What a command said: exit ``code`` (negative for a signal), standard output and error."""
 
-    returncode: int
-    stdout: str
-    stderr: str
+    code: int
+    out: str
+    err: str
 
-
-RunCommand = Callable[[Sequence[str], str | None, float], Finished]
-"""(argument list, standard input, time limit in seconds) -> Finished."""
-
-
-def run_command(argv: Sequence[str], stdin: str | None, timeout_s: float) -> Finished:
-    """Run it here. BatchUnavailable when the program is missing, CommandTimedOut when it hangs."""
-    try:
-        done = subprocess.run(
-            list(argv), input=stdin, stdin=subprocess.DEVNULL if stdin is None else None, capture_output=True, text=True,
-            timeout=timeout_s, check=False, errors="replace",
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise BatchUnavailable(f"'{argv[0]}' is not installed here; run this on a login node of the cluster.") from None
-    except subprocess.TimeoutExpired:
-        raise CommandTimedOut(f"'{argv[0]}' did not answer within {timeout_s:.0f} s; the controller may be busy.") from None
-    return Finished(done.returncode, done.stdout, done.stderr)
+    @property
+    def complaint(self) -> str:
+        """The last line of standard error without the program's prefix, for people."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        words = lines[-1] if lines else f"exit code {self.code}, and it said nothing"
+        head, colon, rest = words.partition(": error: ")
+        return rest if colon and " " not in head else words
 
 
-@dataclass
-class Backoff:
-    """After a failure the next question waits, twice as long each time; within the wait nothing is asked at all."""
+class RunCommand(Protocol):
+    """How commands are run: here, or by another's wrapper (as another user, over ssh)."""
 
-    first_s: float = 2.0
-    max_s: float = 120.0
-    failures: int = 0
-    until: float = 0.0
-    last_words: str = ""
-
-    def check(self, now: float) -> None:
-        """BatchUnavailable while waiting."""
-        if now < self.until:
-            raise BatchUnavailable(f"{self.last_words} (asked again in {self.until - now:.0f} s)")
-
-    def failed(self, now: float, words: str) -> None:
-        """Remember a failure."""
-        self.failures += 1
-        self.until = now + min(self.max_s, self.first_s * 2.0 ** min(10, self.failures - 1))
-        self.last_words = words
-
-    def succeeded(self) -> None:
-        """Forget all failures."""
-        self.failures, self.until = 0, 0.0
+    def __call__(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Answer:
+        """The answer; CommandTimeout or CommandMissing otherwise."""
+        ...
 
 
-@dataclass
-class Caller:
-    """Runs commands with counting."""
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what an enclosing job or a user's profile would slip in.
 
-    run: RunCommand = run_command
-    calls: Counter[str] = field(default_factory=Counter[str])
+    ``SBATCH_*`` variables beat the script's own options, and a job that submits a job would hand on its ``SLURM_*`` limits.
+    """
+    return {k: v for k, v in environment.items() if k in _KEPT or not k.startswith(_FOREIGN)}
 
-    def __call__(self, argv: Sequence[str], *, stdin: str | None = None, timeout_s: float = 30.0) -> Finished:
-        self.calls[argv[0]] += 1
-        return self.run(argv, stdin, timeout_s)
+
+@dataclass(frozen=True)
+class LocalCommands:
+    """Runs commands on this host. ``extra`` is added to the cleaned environment (``SLURM_CONF``)."""
+
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __call__(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Answer:
+        """Runs it with ``stdin`` as its input."""
+        try:
+            done = subprocess.run(
+                list(argv), input=stdin, capture_output=True, timeout=timeout_s, check=False, text=True,
+                encoding="utf-8", errors="surrogateescape", env={**clean_environment(os.environ), **self.extra},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise CommandTimeout(f"{argv[0]} did not answer within {timeout_s:.0f} s") from None
+        except OSError as problem:
+            raise CommandMissing(f"{argv[0]} cannot be started: {problem.strerror}") from None
+        return Answer(done.returncode, done.stdout, done.stderr)

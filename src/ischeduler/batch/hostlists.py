@@ -1,4 +1,4 @@
-"""Slurm's hostlists (``g[01-03,07]``) as names and back, by ClusterShell; Slurm's words for nothing are the empty tuple."""
+"""Slurm's host lists (``g[01-03],c1``) to names and back, by ClusterShell's NodeSet."""
 
 from __future__ import annotations
 
@@ -6,28 +6,39 @@ from collections.abc import Iterable
 
 from ischeduler.core.errors import BadInput
 
-_NOTHING = frozenset({"", "(null)", "None assigned", "N/A", "None", "n/a"})
+_NOBODY = {"", "(null)", "none assigned", "n/a", "none", "unknown"}
 
 
-def expand(text: str) -> tuple[str, ...]:
-    """All names in order. BadInput when it is no hostlist."""
-    if text.strip() in _NOTHING:
+def expand_hosts(text: str | None) -> tuple[str, ...]:
+    """Node names in order; none for what Slurm prints where there are none (``(null)``, ``None assigned``)."""
+    word = (text or "").strip()
+    if word.lower() in _NOBODY:
         return ()
-    if text.isascii() and not any(c in text for c in "[]@!&^%, \t"):
-        return (text.strip(),)
+    if "[" not in word and "," not in word and word.replace("-", "").replace(".", "").replace("_", "").isalnum():
+        return (word,)
     from ClusterShell.NodeSet import NodeSet, NodeSetException
 
     try:
-        return tuple(str(name) for name in NodeSet(text, resolver=None))
-    except NodeSetException as error:
-        raise BadInput(f"'{text}' is not a hostlist ({error}); expected e.g. g[01-03,07].") from None
+        return tuple(NodeSet(word, resolver=_no_groups()))
+    except NodeSetException as problem:
+        raise BadInput(f"'{text}' is not a Slurm host list; expected e.g. node[01-04],gpu1 ({problem}).") from None
 
 
-def fold(names: Iterable[str]) -> str:
-    """The shortest hostlist of the names; '' for none."""
-    items = tuple(names)
-    if len(items) < 2:
-        return "".join(items)
+def fold_hosts(names: Iterable[str]) -> str:
+    """The short spelling: ``g[01-03]``; empty for no names."""
+    listed = [n for n in names if n]
+    if not listed:
+        return ""
     from ClusterShell.NodeSet import NodeSet
 
-    return str(NodeSet.fromlist(list(items), resolver=None))
+    nodes = NodeSet(resolver=_no_groups())
+    for name in listed:
+        nodes.add(name)
+    return str(nodes)
+
+
+def _no_groups() -> object:
+    """ClusterShell's own groups (``@all``) come from site files; a batch system's names must not depend on them."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP
+
+    return RESOLVER_NOGROUP

@@ -40,7 +40,10 @@ export ISCHED_RDZV_ENDPOINT="$head_node:$((10000 + ${SLURM_JOB_ID:-$$} % 20000))
 # One line a node: USR2 is ignored from here on, so that it cannot end torchrun, which knows no such signal; training processes
 # that want it install a handler, which replaces the inherited "ignore".
 _IGNORE_USR2 = 'trap "" USR2; exec "$@"'
-_IS_HOST = 'trap "" USR2; [ "${SLURM_NODEID:-0}" = 0 ] && host=true || host=false; exec "${@//@is_host@/$host}"'
+# The first node holds the meeting point; torchrun reads the variable as its option --rdzv-conf.
+_IGNORE_USR2_AND_MEET = (
+    'trap "" USR2; [ "${SLURM_NODEID:-0}" = 0 ] && host=true || host=false; export PET_RDZV_CONF=is_host=$host; exec "$@"'
+)
 
 
 def render_script(spec: JobSpec, *, python: str = "python", header: Header | None = None) -> str:
@@ -74,6 +77,8 @@ def _check(spec: JobSpec) -> None:
         raise BadInput(f"launcher '{spec.launcher}' is unknown; expected one of {', '.join(LAUNCHERS)}.")
     if spec.launcher == "direct" and spec.resources.nodes > 1:
         raise BadInput(f"a job on {spec.resources.nodes} nodes needs launcher 'srun' or 'torchrun', not 'direct'.")
+    if not spec.directory.startswith("/"):
+        raise BadInput(f"the job's directory '{spec.directory}' is not absolute; give the whole path.")
     texts = [*spec.command, spec.directory, *spec.environment.variables.values(), *spec.variables.values()]
     if any("\0" in t for t in texts):
         raise BadInput("a word of the job's command, directory or variables has a NUL character, which no program can be given.")
@@ -106,12 +111,12 @@ def _final(spec: JobSpec, python: str) -> str:
         words += _srun(spec)
     torch = spec.launcher == "torchrun"
     if torch:
-        words += ["bash", "-c", shlex.quote(_IS_HOST if spec.resources.nodes > 1 else _IGNORE_USR2), "bash"]
+        words += ["bash", "-c", shlex.quote(_IGNORE_USR2_AND_MEET if spec.resources.nodes > 1 else _IGNORE_USR2), "bash"]
     if spec.environment.image:
         words += _container(spec, spec.environment.image)
     if torch:
         words += _torchrun(spec, python)
-    return "exec " + " ".join([*words, *(shlex.quote(w) for w in program)])
+    return "exec -- " + " ".join([*words, *(shlex.quote(w) for w in program)])
 
 
 def _srun(spec: JobSpec) -> list[str]:
@@ -129,7 +134,7 @@ def _torchrun(spec: JobSpec, python: str) -> list[str]:
     if spec.resources.nodes == 1:
         return [*words, "--standalone", "--no-python"]
     meeting = ["--rdzv-backend=c10d", '--rdzv-endpoint="$ISCHED_RDZV_ENDPOINT"', '--rdzv-id="${SLURM_JOB_ID:-0}"']
-    return [*words, f"--nnodes={spec.resources.nodes}", *meeting, "--rdzv-conf=is_host=@is_host@", "--no-python"]
+    return [*words, f"--nnodes={spec.resources.nodes}", *meeting, "--no-python"]
 
 
 def _container(spec: JobSpec, image: str) -> list[str]:

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ischeduler.batch.commands import Backoff, Caller, CommandTimedOut, Finished, RunCommand, run_command
+from ischeduler.batch.backoff import Backoff
+from ischeduler.batch.commands import Answer, CommandMissing, CommandTimeout, LocalCommands, RunCommand
+from ischeduler.batch.names import job_name
 from ischeduler.batch.script import render_script
 from ischeduler.batch.slurm_snapshot import SNAPSHOT_FIELDS, snapshot_of
 from ischeduler.batch.slurm_text import (
@@ -34,33 +36,29 @@ class SlurmCli:
     """The BatchSystem of one Slurm. ``user`` None means the calling user; ``clock`` gives ``taken_at`` and drives the back-off."""
 
     def __init__(
-        self, name: str, clock: Clock, *, user: str | None = None, run: RunCommand = run_command, timeout_s: float = 30.0,
+        self, name: str, clock: Clock, *, user: str | None = None, run: RunCommand | None = None, timeout_s: float = 30.0,
         history_days: int = 30,
     ) -> None:  # fmt: skip
         self._name, self._clock, self._user, self._timeout_s, self._history_days = name, clock, user, timeout_s, history_days
-        self._call = Caller(run)
+        self._run: RunCommand = run or LocalCommands()
+        self.calls: Counter[str] = Counter()
         self._backoff = Backoff()
-        self._sacct_backoff = Backoff(first_s=10.0, max_s=600.0)
+        self._sacct_backoff = Backoff(first_s=10.0, longest_s=600.0)
 
     @property
     def name(self) -> str:
         """The cluster's name."""
         return self._name
 
-    @property
-    def calls(self) -> Counter[str]:
-        """How often each command was run."""
-        return self._call.calls
-
     def submit(self, job: JobSpec) -> str:
         """``sbatch``, the script on its standard input."""
         script = render_script(job)
         try:
-            done = self._call(["sbatch", "--parsable"], stdin=script, timeout_s=self._timeout_s)
-        except CommandTimedOut as error:
-            raise SubmitUncertain(str(error)) from None
-        if done.returncode == 0:
-            return done.stdout.strip().split("\n")[-1].split(";")[0]
+            done = self._call(["sbatch", "--parsable"], stdin=script)
+        except CommandTimeout as error:
+            raise SubmitUncertain(f"{error}; the job is looked up before it is sent again.") from None
+        if done.code == 0:
+            return done.out.strip().split("\n")[-1].split(";")[0]
         raise _submit_error(done)
 
     def observe(self, jobs: Collection[JobRef]) -> Observation:
@@ -81,21 +79,23 @@ class SlurmCli:
     def cancel(self, job_id: str, *, signal: str | None = None) -> None:
         """``scancel``; a signal goes to the batch shell."""
         argv = ["scancel", "--batch", f"--signal={signal}", job_id] if signal else ["scancel", job_id]
-        done = self._ask(argv, tolerate=("nvalid job id", "already completing", "ob/step already"))
-        del done
+        self._ask(argv, tolerate=("nvalid job id", "already completing", "ob/step already"))
 
     def snapshot(self) -> QueueSnapshot:
         """Nodes from scontrol (free GPUs by allocated TRES), jobs of everybody from one squeue."""
         nodes = self._ask(["scontrol", "-o", "show", "node"])
         queue = self._ask(["squeue", "-h", "-r", "-t", "PENDING,RUNNING", "-O", _format(SNAPSHOT_FIELDS)])
-        return snapshot_of(self._name, nodes.stdout, queue.stdout, self._clock.now(), self._user or _me())
+        return snapshot_of(self._name, nodes.out, queue.out, self._clock.now(), self._user or _me())
 
     def probe(self, job: JobSpec) -> Probe:
         """``sbatch --test-only``: about 0.1 s, serialised by the controller; callers keep the answer."""
         now = self._clock.now()
-        done = self._call(["sbatch", "--test-only"], stdin=render_script(job), timeout_s=self._timeout_s)
-        words = (done.stderr or done.stdout).strip()
-        if done.returncode == 0:
+        try:
+            done = self._call(["sbatch", "--test-only"], stdin=render_script(job))
+        except CommandTimeout as error:
+            raise BatchUnavailable(f"{error}; the controller may be busy.") from None
+        words = (done.err or done.out).strip()
+        if done.code == 0:
             return Probe(True, refusal(words), now, test_only_start(words))
         if any(w in words for w in _NO_ANSWER):
             raise BatchUnavailable(_unavailable(words))
@@ -104,49 +104,56 @@ class SlurmCli:
     def _queue(self, keys: Collection[str]) -> dict[str, list[JobStatus]]:
         who = [f"--user={self._user}"] if self._user else ["--me"]
         done = self._ask(["squeue", "-h", *who, "--states=all", "-O", _format(SQUEUE_FIELDS)])
-        return _by_key(squeue_jobs(done.stdout), keys)
+        return _by_key(squeue_jobs(done.out), keys)
 
     def _accounting(self, refs: Sequence[JobRef]) -> list[JobStatus] | None:
         """sacct's rows for the keys; None where it is off or does not answer (then absence proves nothing)."""
         now = self._clock.now()
         try:
-            self._sacct_backoff.check(now)
+            _check(self._sacct_backoff, now)
             done = self._call(
                 ["sacct", "-nP", "--delimiter", SEPARATOR, "-S", f"now-{self._history_days}days", *self._whose(),
-                 "--name", ",".join(sorted({ref.key for ref in refs})), "-o", ",".join(SACCT_FIELDS)],
-                timeout_s=self._timeout_s,
+                 "--name", ",".join(sorted({job_name(ref.key) for ref in refs})), "-o", ",".join(SACCT_FIELDS)],
             )  # fmt: skip
-        except BatchUnavailable as error:
+        except (BatchUnavailable, CommandTimeout) as error:
             self._sacct_backoff.failed(now, str(error))
-            return self._remembered(refs)
-        if done.returncode:
-            self._sacct_backoff.failed(now, refusal(done.stderr))
-            return self._remembered(refs)
+            return None
+        if done.code:
+            self._sacct_backoff.failed(now, refusal(done.err))
+            return None
         self._sacct_backoff.succeeded()
-        return sacct_jobs(done.stdout)
-
-    def _remembered(self, refs: Sequence[JobRef]) -> None:
-        """Without accounting nothing remembers a job that squeue no longer shows."""
-        return None
+        return sacct_jobs(done.out)
 
     def _whose(self) -> list[str]:
         return [f"--user={self._user}"] if self._user else []
 
-    def _ask(self, argv: Sequence[str], *, tolerate: Sequence[str] = ()) -> Finished:
+    def _call(self, argv: Sequence[str], *, stdin: str = "") -> Answer:
+        self.calls[argv[0]] += 1
+        try:
+            return self._run(argv, stdin=stdin, timeout_s=self._timeout_s)
+        except CommandMissing as error:
+            raise BatchUnavailable(f"{error}; run this on a login node of the cluster.") from None
+
+    def _ask(self, argv: Sequence[str], *, tolerate: Sequence[str] = ()) -> Answer:
         """Run a question under the back-off; BatchUnavailable when it fails."""
         now = self._clock.now()
-        self._backoff.check(now)
+        _check(self._backoff, now)
         try:
-            done = self._call(argv, timeout_s=self._timeout_s)
-        except BatchUnavailable as error:
+            done = self._call(argv)
+        except (BatchUnavailable, CommandTimeout) as error:
             self._backoff.failed(now, str(error))
-            raise
-        if done.returncode and not any(word in done.stderr for word in tolerate):
-            words = _unavailable(done.stderr)
+            raise BatchUnavailable(str(error)) from None
+        if done.code and not any(word in done.err for word in tolerate):
+            words = _unavailable(done.err)
             self._backoff.failed(now, words)
             raise BatchUnavailable(words)
         self._backoff.succeeded()
         return done
+
+
+def _check(backoff: Backoff, now: float) -> None:
+    if (wait_s := backoff.waits(now)) > 0:
+        raise BatchUnavailable(f"{backoff.message} (asked again in {wait_s:.0f} s)")
 
 
 def _me() -> str:
@@ -157,7 +164,7 @@ def _me() -> str:
 
 def _format(fields: Sequence[str]) -> str:
     """squeue's long format with a separator behind each field, which also lifts its 20-character cut."""
-    return ",".join(f"{field}:{SEPARATOR}" if field != fields[-1] else f"{field}:1000" for field in fields)
+    return ",".join(f"{field}:{SEPARATOR}" for field in fields)
 
 
 def _settled(jobs: Sequence[JobStatus], ref: JobRef) -> bool:
@@ -186,13 +193,13 @@ def _merged(queue: Mapping[str, list[JobStatus]], past: Sequence[JobStatus]) -> 
     return {key: sorted(jobs, key=lambda j: (j.submit_s or 0.0, int(j.job_id) if j.job_id.isdigit() else 0)) for key, jobs in merged.items()}
 
 
-def _submit_error(done: Finished) -> Exception:
-    words = refusal(done.stderr or done.stdout)
-    if any(w in done.stderr for w in _MAYBE_SENT):
+def _submit_error(done: Answer) -> Exception:
+    words = refusal(done.err or done.out)
+    if any(w in done.err for w in _MAYBE_SENT):
         return SubmitUncertain(f"Slurm broke off while taking the job ({words}); it is looked up before it is sent again.")
-    if any(w in done.stderr for w in _NO_ANSWER):
-        return BatchUnavailable(_unavailable(done.stderr))
-    kind = "site_limit" if any(w in done.stderr for w in _SITE_LIMITS) else "invalid"
+    if any(w in done.err for w in _NO_ANSWER):
+        return BatchUnavailable(_unavailable(done.err))
+    kind = "site_limit" if any(w in done.err for w in _SITE_LIMITS) else "invalid"
     return SubmitRefused(f"Slurm refused the job: {words}.", kind=kind)
 
 

@@ -68,7 +68,7 @@ def _node_state(text: str) -> str:
 
 
 def _job(line: str, me: str) -> QueuedJob | None:
-    cells = [cell.strip() for cell in line.split(SEPARATOR)]
+    cells = [cell.strip() for cell in line.removesuffix(SEPARATOR).split(SEPARATOR)]
     if len(cells) != len(SNAPSHOT_FIELDS):
         return None
     row = dict(zip(SNAPSHOT_FIELDS, cells, strict=True))

@@ -10,13 +10,15 @@ import re
 import time
 from collections.abc import Sequence
 
-from ischeduler.batch.hostlists import expand
+from ischeduler.batch.hostlists import expand_hosts
+from ischeduler.batch.names import key_of
 from ischeduler.core.durations import parse_slurm
 from ischeduler.core.errors import BadInput
 from ischeduler.core.jobs import JobState, JobStatus
 from ischeduler.core.sizes import parse_size
 
-SEPARATOR = "\x1f"
+SEPARATOR = "|"
+"""Both squeue and sacct print it behind each field. A job of ours has none in its name; others' rows with one are left out."""
 SQUEUE_FIELDS = (
     "JobID", "Name", "State", "Reason", "Partition", "NodeList", "SubmitTime", "StartTime", "EndTime", "TimeLimit", "RestartCnt",
     "exit_code",
@@ -79,9 +81,9 @@ def _squeue_job(row: dict[str, str]) -> JobStatus:
     start = timestamp(row["StartTime"])
     waiting = state is JobState.PENDING
     return JobStatus(
-        job_id=row["JobID"], key=row["Name"], state=state, raw_state=row["State"], reason=_reason(row["Reason"]),
+        job_id=row["JobID"], key=key_of(row["Name"]) or "", state=state, raw_state=row["State"], reason=_reason(row["Reason"]),
         partition=row["Partition"], exit_code=code if state.ended else None, signal=signal if state.ended else None,
-        nodes=expand(row["NodeList"]), submit_s=timestamp(row["SubmitTime"]), start_s=None if waiting else start,
+        nodes=expand_hosts(row["NodeList"]), submit_s=timestamp(row["SubmitTime"]), start_s=None if waiting else start,
         end_s=timestamp(row["EndTime"]) if state.ended else None, expected_start_s=start if waiting else None,
         limit_s=_limit(row["TimeLimit"]), restarts=int(row["RestartCnt"]) if row["RestartCnt"].isdigit() else 0,
     )  # fmt: skip
@@ -104,9 +106,9 @@ def _sacct_job(row: dict[str, str]) -> JobStatus:
     state = job_state(row["State"])
     code, signal = exit_pair(row["ExitCode"])
     return JobStatus(
-        job_id=row["JobIDRaw"], key=row["JobName"], state=state, raw_state=row["State"], reason=_reason(row["Reason"]),
+        job_id=row["JobIDRaw"], key=key_of(row["JobName"]) or "", state=state, raw_state=row["State"], reason=_reason(row["Reason"]),
         partition=row["Partition"], exit_code=code if state.ended else None, signal=signal if state.ended else None,
-        nodes=expand(row["NodeList"]), submit_s=timestamp(row["Submit"]), start_s=timestamp(row["Start"]),
+        nodes=expand_hosts(row["NodeList"]), submit_s=timestamp(row["Submit"]), start_s=timestamp(row["Start"]),
         end_s=timestamp(row["End"]) if state.ended else None, limit_s=_limit(row["Timelimit"]),
     )  # fmt: skip
 
@@ -133,7 +135,7 @@ def _rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
     """A row a line; rows of another width (a job name with the separator in it) are left out."""
     found: list[dict[str, str]] = []
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(SEPARATOR if SEPARATOR in line else "|")]
+        cells = [cell.strip() for cell in line.removesuffix(SEPARATOR).split(SEPARATOR)]
         if len(cells) == len(fields):
             found.append(dict(zip(fields, cells, strict=True)))
     return found

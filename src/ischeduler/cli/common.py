@@ -17,7 +17,8 @@ from ischeduler.helper.session import Session
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.")]
 Which = Annotated[
-    str, typer.Argument(metavar="[CHOICE]", help="A number of the last plan, soonest, cheapest, ideal, goal, or CLUSTER/PARTITION.")
+    str,
+    typer.Argument(metavar="[CHOICE]", help="A number of the last plan, soonest, cheapest, ideal, goal, or CLUSTER/PARTITION."),
 ]
 
 
@@ -50,7 +51,9 @@ def show_run(run: Run, *, as_json: bool, hints: bool = True) -> None:
 
 def state_word(run: Run) -> str:
     """The state, coloured by how much attention it wants."""
-    colour = {"completed": "green", "failed": "red", "cancelled": "yellow", "stalled": "red", "unknown": "yellow"}.get(run.state.value)
+    colour = {"completed": "green", "failed": "red", "cancelled": "yellow", "stalled": "red", "unknown": "yellow"}.get(
+        run.state.value
+    )
     return output.style(run.state.value.upper(), *([colour] if colour else []))
 
 
@@ -84,10 +87,11 @@ def next_steps(run: Run) -> list[tuple[str, str]]:
         steps = [("report", f"isched report {run.id}"), ("logs", f"isched logs {run.id}")]
         return steps if run.state.value == "completed" else [("why", f"isched why {run.id}"), *steps]
     return [
-        ("watch", f"isched watch {run.id}"), ("why", f"isched why {run.id}"),
-        ("logs", f"isched logs -f {run.id}"), ("stop", f"isched cancel {run.id}"),
-    ]  # fmt: skip
-
+        ("watch", f"isched watch {run.id}"),
+        ("why", f"isched why {run.id}"),
+        ("logs", f"isched logs -f {run.id}"),
+        ("stop", f"isched cancel {run.id}"),
+    ]
 
 
 def chosen(here: Session, which: str, *, check_age: bool) -> tuple[Option, str]:

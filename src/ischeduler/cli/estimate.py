@@ -24,15 +24,21 @@ app = typer.Typer(rich_markup_mode=None)
 def estimate(
     workload: dict[str, Any],
     source: Source = None,
-    clusters: Annotated[str | None, typer.Option("--clusters", metavar="NAMES", help="Clusters, comma-separated, or 'all'.")] = None,
+    clusters: Annotated[
+        str | None, typer.Option("--clusters", metavar="NAMES", help="Clusters, comma-separated, or 'all'.")
+    ] = None,
     partition: Annotated[str | None, typer.Option("--partition", metavar="NAMES", help="Only these partitions.")] = None,
     assume: Annotated[str | None, typer.Option("--assume", metavar="FILE", help="Take these declared figures first.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say for each figure where it comes from and how sure it is.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say for each figure where it comes from and how sure it is.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Say what a training will need: memory, time, queue wait. Each figure is p50-p90. Exit code 1 when nothing could answer."""
     here = session()
-    request = here.request(here.workload(source, workload), clusters=_names(clusters), partitions=_names(partition), assume=assume)
+    request = here.request(
+        here.workload(source, workload), clusters=_names(clusters), partitions=_names(partition), assume=assume
+    )
     rows = here.planning.estimates(request, here.clock.now())
     known = any(r.needs.run or r.needs.step_time or r.needs.gpu_memory or r.needs.host_memory for r in rows)
     if as_json:
@@ -54,17 +60,31 @@ def estimate(
 
 def _parts(row: EstimateRow) -> dict[str, Estimate | None]:
     n = row.needs
-    return {"step time": n.step_time, "start-up": n.startup, "run": n.run, "gpu memory": n.gpu_memory, "memory": n.host_memory,
-            "checkpoint": n.checkpoint, "wait": n.wait}  # fmt: skip
+    return {
+        "step time": n.step_time,
+        "start-up": n.startup,
+        "run": n.run,
+        "gpu memory": n.gpu_memory,
+        "memory": n.host_memory,
+        "checkpoint": n.checkpoint,
+        "wait": n.wait,
+    }
 
 
 def _row(row: EstimateRow) -> tuple[str, ...]:
     n = row.needs
     bases = list(dict.fromkeys(e.source for e in (n.run, n.gpu_memory or n.host_memory, n.wait) if e))
     return (
-        f"{row.cluster}/{row.partition}", row.node_type, str(row.batch_size), _step(n.step_time), _span(n.run), _size(n.gpu_memory),
-        _size(n.host_memory), _span(n.wait), ", ".join(bases) or "-",
-    )  # fmt: skip
+        f"{row.cluster}/{row.partition}",
+        row.node_type,
+        str(row.batch_size),
+        _step(n.step_time),
+        _span(n.run),
+        _size(n.gpu_memory),
+        _size(n.host_memory),
+        _span(n.wait),
+        ", ".join(bases) or "-",
+    )
 
 
 def _span(value: Estimate | None) -> str:

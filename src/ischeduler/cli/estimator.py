@@ -23,21 +23,26 @@ def list_estimators(as_json: Json = False) -> None:
         output.document("isched.estimators/1", {"estimators": [to_plain(i) for i in infos], "problems": list(registry.problems)})
         return
     output.table(
-        ("NAME", "VERSION", "BASIS", "ANSWERS", "HOW"), [(i.name, i.version, i.basis, ", ".join(i.quantities), i.description) for i in infos]
+        ("NAME", "VERSION", "BASIS", "ANSWERS", "HOW"),
+        [(i.name, i.version, i.basis, ", ".join(i.quantities), i.description) for i in infos],
     )
     for problem in registry.problems:
         output.note(problem)
 
 
 @app.command()
-def check(name: Annotated[str, typer.Argument(metavar="NAME", help="An estimator of isched estimator list.")], as_json: Json = False) -> int:
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An estimator of isched estimator list.")], as_json: Json = False
+) -> int:
     """Check an estimator against the contract. Exit code 1 when it breaks it."""
     from ischeduler.estimators import conformance
 
     findings = conformance.check(session().services.estimators().registry.get(name))
     broken = conformance.broken(findings)
     if as_json:
-        output.document("isched.estimator-check/1", {"name": name, "conforms": not broken, "findings": [to_plain(f) for f in findings]})
+        output.document(
+            "isched.estimator-check/1", {"name": name, "conforms": not broken, "findings": [to_plain(f) for f in findings]}
+        )
     else:
         marks = {"ok": output.style("✓", "green"), "note": "·", "broken": output.style("✗", "red")}
         for finding in findings:

@@ -24,7 +24,8 @@ def events(run: RunId, as_json: Json = False) -> None:
         output.document("isched.events/1", {"run_id": handle.id, "events": [to_plain(e) for e in found]})
         return
     rows = [
-        (time.strftime("%m-%d %H:%M:%S", time.localtime(e.at)), e.source, e.token or "-", e.kind, _words(to_plain(e.data))) for e in found
+        (time.strftime("%m-%d %H:%M:%S", time.localtime(e.at)), e.source, e.token or "-", e.kind, _words(to_plain(e.data)))
+        for e in found
     ]
     output.table(("WHEN", "SOURCE", "TOKEN", "KIND", "WHAT"), rows)
 

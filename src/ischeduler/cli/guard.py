@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ischeduler.cli import output
 from ischeduler.core.errors import IschedError
 
 INTERRUPTED = 130
@@ -28,13 +29,14 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         code = _say(str(error), error.exit_code, type(error).__name__, as_json)
     except KeyboardInterrupt:
         code = _say("interrupted", INTERRUPTED, "Interrupted", as_json)
+    except OSError as error:
+        if debug:
+            raise
+        code = _say(_system_words(error), 2, "System", as_json)
     except Exception as error:
         if debug:
             raise
-        if _is_usage(error):
-            code = _usage(error, as_json)
-        else:
-            code = _say(_crash(error), 2, "Unexpected", as_json)
+        code = _usage(error, as_json) if _is_usage(error) else _say(_crash(error), 2, "Unexpected", as_json)
     else:
         return code
     if debug and code == 2:
@@ -46,13 +48,19 @@ def _quiet_pipe(action: Callable[[], Any]) -> int:
     """A reader that left early (``| head``) is no error."""
     try:
         result = action()
-        sys.stdout.flush()
+        output.flush()
         return result if isinstance(result, int) else 0
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except output.ReaderLeft:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
+
+
+def _system_words(error: OSError) -> str:
+    """A full disk, a missing right, a folder that is a file: the system's own words, and where."""
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}; isched doctor looks at folders and disks."
 
 
 def _is_usage(error: Exception) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -28,7 +27,7 @@ def logs(
         output.document("isched.logs/1", {"run_id": handle.id, "path": str(path), "text": handle.logs(attempt=attempt)})
     elif follow:
         for text in handle.follow(attempt):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            output.text(text)
+            output.flush()
     else:
-        sys.stdout.write(handle.logs(attempt=attempt))
+        output.text(handle.logs(attempt=attempt))

@@ -14,8 +14,12 @@ from ischeduler.cli.workload_options import Source, takes_workload
 app = typer.Typer(rich_markup_mode=None)
 
 Goal = Annotated[str | None, typer.Option("--goal", help="soonest, cheapest, fewest-interruptions, deadline=12h, budget=2.50.")]
-Clusters = Annotated[str | None, typer.Option("--clusters", metavar="NAMES", help="Clusters, comma-separated, or 'all'; default: the live one.")]
-Assume = Annotated[str | None, typer.Option("--assume", metavar="FILE", help="Take these declared figures in place of estimates.")]
+Clusters = Annotated[
+    str | None, typer.Option("--clusters", metavar="NAMES", help="Clusters, comma-separated, or 'all'; default: the live one.")
+]
+Assume = Annotated[
+    str | None, typer.Option("--assume", metavar="FILE", help="Take these declared figures in place of estimates.")
+]
 Account = Annotated[str | None, typer.Option("--account", help="Account to charge.")]
 Qos = Annotated[str | None, typer.Option("--qos", help="Quality of service.")]
 Partition = Annotated[str | None, typer.Option("--partition", metavar="NAMES", help="Only these partitions.")]
@@ -41,9 +45,14 @@ def plan(
     """
     here = session()
     request = here.request(
-        here.workload(source, workload), goal=goal, clusters=_names(clusters), account=account, qos=qos, assume=assume,
+        here.workload(source, workload),
+        goal=goal,
+        clusters=_names(clusters),
+        account=account,
+        qos=qos,
+        assume=assume,
         partitions=_names(partition),
-    )  # fmt: skip
+    )
     plans = here.plan(request)
     if as_json:
         output.document("isched.plan/1", {k: v for k, v in plans.to_json().items() if k != "schema"})

@@ -12,7 +12,9 @@ from ischeduler.cli.invocation import session
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
 
-app = typer.Typer(rich_markup_mode=None, help="The Intelligence Plane: submits, watches, cascades and reschedules.", no_args_is_help=True)
+app = typer.Typer(
+    rich_markup_mode=None, help="The Intelligence Plane: submits, watches, cascades and reschedules.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -48,9 +50,13 @@ def status(as_json: Json = False) -> int:
     found = daemon.alive(here.config.state_dir)
     waiting = len(here.services.store.list_runs(owner=here.owner, states=LIVE))
     if as_json:
-        output.document("isched.plane/1", {"alive": found is not None, "daemon": to_plain(found) if found else None, "live_runs": waiting})
+        output.document(
+            "isched.plane/1", {"alive": found is not None, "daemon": to_plain(found) if found else None, "live_runs": waiting}
+        )
     elif found is None:
-        output.line(f"no plane is alive here; {waiting} run(s) under way" + (": start one with isched plane run" if waiting else ""))
+        output.line(
+            f"no plane is alive here; {waiting} run(s) under way" + (": start one with isched plane run" if waiting else "")
+        )
     else:
         last = f", last look {human(max(0.0, here.clock.now() - found.last_tick_at))} ago" if found.last_tick_at else ""
         output.line(f"alive: pid {found.pid} on {found.host}{last}; {waiting} run(s) under way")

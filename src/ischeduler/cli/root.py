@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ischeduler.cli import invocation
+from ischeduler.cli import invocation, output
 from ischeduler.cli.group import LazyGroup
 
 app = typer.Typer(
@@ -29,11 +29,13 @@ def _version(asked: bool) -> None:
 @app.callback()
 def root(
     ctx: typer.Context,
-    settings: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="A setting for this call (isched config show lists them)."),
+    settings: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE", help="A setting for this call (isched config show lists them)."
+    ),
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
     """Global options."""
     invocation.begin(settings)
     if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
+        output.line(ctx.get_help())

@@ -17,7 +17,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def runs(
-    everything: Annotated[bool, typer.Option("--all", help="Ended ones beyond the newest twenty, too.")] = False, as_json: Json = False
+    everything: Annotated[bool, typer.Option("--all", help="Ended ones beyond the newest twenty, too.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List your runs, newest first."""
     here = session()
@@ -32,9 +33,17 @@ def runs(
         output.line("No runs yet: isched plan train.py, then isched submit 1.")
         return
     rows = [
-        (r.id, state_word(r), r.plan.workload.name, r.plan.where, f"{r.progress.epochs_done}/{r.plan.workload.epochs}",
-         str(len(r.attempts)), f"{human(max(0.0, now - r.created_at))} ago") for r in shown
-    ]  # fmt: skip
+        (
+            r.id,
+            state_word(r),
+            r.plan.workload.name,
+            r.plan.where,
+            f"{r.progress.epochs_done}/{r.plan.workload.epochs}",
+            str(len(r.attempts)),
+            f"{human(max(0.0, now - r.created_at))} ago",
+        )
+        for r in shown
+    ]
     output.table(("RUN", "STATE", "NAME", "WHERE", "EPOCHS", "JOBS", "MADE"), rows)
     if len(shown) < len(found):
         output.note(f"{len(found) - len(shown)} older ones hidden: isched runs --all")

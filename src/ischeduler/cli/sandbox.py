@@ -19,7 +19,9 @@ Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Several may be up a
 @app.command()
 def up(
     name: Name = "default",
-    like: Annotated[str | None, typer.Option("--like", metavar="CLUSTER", help="Shape it after a known cluster, e.g. osc-pitzer.")] = None,
+    like: Annotated[
+        str | None, typer.Option("--like", metavar="CLUSTER", help="Shape it after a known cluster, e.g. osc-pitzer.")
+    ] = None,
     minutes_per_hour: Annotated[float, typer.Option("--minutes-per-hour", help="How long an hour of walltime is in it.")] = 1.0,
     as_json: Json = False,
 ) -> None:
@@ -60,8 +62,12 @@ def _show(found: object, as_json: bool) -> None:
     if as_json:
         output.document("isched.sandbox/1", {"name": plain["name"], "sandbox": plain})
         return
-    output.line(f"sandbox {plain['name']}: cluster {plain['cluster']}, {'up' if plain['up'] else 'not all up'}, in {plain['root']}")
-    output.table(("DAEMON", "STATE", "PID"), [(d["name"], d["state"], str(d["pid"] or "-")) for d in plain["daemons"]], indent="  ")
+    output.line(
+        f"sandbox {plain['name']}: cluster {plain['cluster']}, {'up' if plain['up'] else 'not all up'}, in {plain['root']}"
+    )
+    output.table(
+        ("DAEMON", "STATE", "PID"), [(d["name"], d["state"], str(d["pid"] or "-")) for d in plain["daemons"]], indent="  "
+    )
     if plain["nodes"]:
         output.table(("NODE", "STATE"), list(plain["nodes"].items()), indent="  ")
     output.line(f"users: {', '.join(plain['users'].values()) or 'none'}; SLURM_CONF={plain['slurm_conf']}")

@@ -14,7 +14,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def status(
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the newest.")] = None, as_json: Json = False
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the newest.")] = None,
+    as_json: Json = False,
 ) -> int:
     """Where a run stands. Takes a look at the batch system where no plane is doing so. Exit code 1 for a failed run."""
     here = session()

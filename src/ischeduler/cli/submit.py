@@ -17,7 +17,9 @@ from ischeduler.core.plan import Plan
 
 app = typer.Typer(rich_markup_mode=None)
 
-Source = Annotated[str | None, typer.Argument(metavar="[SCRIPT]", help="Plan this first, instead of taking the last plan.", show_default=False)]
+Source = Annotated[
+    str | None, typer.Argument(metavar="[SCRIPT]", help="Plan this first, instead of taking the last plan.", show_default=False)
+]
 
 
 @app.command()
@@ -31,12 +33,19 @@ def submit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; submit nothing.")] = False,
     max_cost: Annotated[float | None, typer.Option("--max-cost", metavar="AMOUNT", help="Stop the run beyond this cost.")] = None,
     max_attempts: Annotated[int | None, typer.Option("--max-attempts", metavar="N", help="Batch jobs at most.")] = None,
-    smaller_batch: Annotated[bool | None, typer.Option("--allow-smaller-batch/--keep-batch", show_default=False,
-                             help="After running out of GPU memory, halve the batch and accumulate.")] = None,
-    may_move: Annotated[bool | None, typer.Option("--allow-move/--stay", show_default=False,
-                        help="Move to a clearly better place by itself.")] = None,
+    smaller_batch: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-smaller-batch/--keep-batch",
+            show_default=False,
+            help="After running out of GPU memory, halve the batch and accumulate.",
+        ),
+    ] = None,
+    may_move: Annotated[
+        bool | None, typer.Option("--allow-move/--stay", show_default=False, help="Move to a clearly better place by itself.")
+    ] = None,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Delegate a plan to the Intelligence Plane: it submits, watches, resumes over limits and failures, and reports."""
     here = session()
     if source or workload:

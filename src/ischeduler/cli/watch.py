@@ -60,7 +60,7 @@ def _plain(handle: RunHandle, interval: float, show: Any) -> Run:
         key = (last.state, last.progress.epochs_done, len(last.attempts), last.message)
         if key != before:
             show(last)
-            sys.stdout.flush()
+            output.flush()
             before = key
     assert last is not None
     return last
@@ -101,7 +101,10 @@ def live_lines(run: Run, losses: list[float], now: float) -> list[str]:
     details = []
     if run.progress.peak_gpu_bytes:
         wanted = plan.needs.gpu_memory
-        details.append(f"gpu memory {human_size(run.progress.peak_gpu_bytes)}" + (f" of {human_size(wanted.p50)} predicted" if wanted else ""))
+        details.append(
+            f"gpu memory {human_size(run.progress.peak_gpu_bytes)}"
+            + (f" of {human_size(wanted.p50)} predicted" if wanted else "")
+        )
     if run.progress.peak_rss_bytes:
         details.append(f"memory {human_size(run.progress.peak_rss_bytes)}")
     if attempt and attempt.started_at is not None and not attempt.state.ended:

@@ -10,16 +10,21 @@ import typer
 
 Source = Annotated[
     str | None,
-    typer.Argument(metavar="[SCRIPT|MODEL]", help="A training script (train.py) or a model reference (timm:resnet50).", show_default=False),
+    typer.Argument(
+        metavar="[SCRIPT|MODEL]", help="A training script (train.py) or a model reference (timm:resnet50).", show_default=False
+    ),
 ]
 
 
-def _option(name: str, help: str, metavar: str = "N") -> Any:
-    return typer.Option(None, name, help=help, metavar=metavar, show_default=False, rich_help_panel="Workload")
+def _option(name: str, help: str, metavar: str = "N", *others: str) -> Any:
+    return typer.Option(None, name, *others, help=help, metavar=metavar, show_default=False)
 
 
 OPTIONS: dict[str, tuple[Any, Any]] = {
-    "model": (str | None, _option("--model", "timm:NAME, torchvision:NAME, transformers:NAME, module:function, train.py:function.", "REF")),
+    "model": (
+        str | None,
+        _option("--model", "timm:NAME, torchvision:NAME, transformers:NAME, module:function, train.py:function.", "REF"),
+    ),
     "samples": (str | None, _option("--samples", "Training samples.")),
     "epochs": (str | None, _option("--epochs", "Epochs.")),
     "batch_size": (str | None, _option("--batch-size", "Samples a step and device; several to compare: 32,64.", "N[,N]")),
@@ -34,11 +39,14 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "nodes": (str | None, _option("--nodes", "Nodes to train on together.")),
     "gpus": (str | None, _option("--gpus", "GPUs a node; 0 for CPU nodes only.")),
     "cpus": (str | None, _option("--cpus", "Cores a node.")),
-    "memory": (str | None, _option("--mem", "Host memory a node, e.g. 26G.", "SIZE")),
+    "memory": (str | None, _option("--mem", "Host memory a node, e.g. 26G.", "SIZE", "--memory")),
     "name": (str | None, _option("--name", "What to call it.", "NAME")),
     "command": (str | None, _option("--command", "What to run, with {batch_size}, {epochs}, {grad_accum}.", "LINE")),
     "checkpoints": (bool | None, typer.Option(None, "--checkpoints/--no-checkpoints", help="Can it resume?", show_default=False)),
-    "options": (list[str] | None, typer.Option(None, "--option", metavar="NAME=VALUE", help="An argument of the model or optimizer.")),
+    "options": (
+        list[str] | None,
+        typer.Option(None, "--option", metavar="NAME=VALUE", help="An argument of the model or optimizer."),
+    ),
 }
 
 

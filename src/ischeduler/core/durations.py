@@ -15,6 +15,7 @@ from ischeduler.core.errors import BadInput
 UNLIMITED = math.inf
 _SLURM = re.compile(r"(?:(?P<d>\d+)-)?(?P<rest>\d+(?::\d+){0,2})")
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|m|s)", re.IGNORECASE)
+_BARE_MINUTES = re.compile(r"(\d)\s*h\s*(\d{1,2})$", re.IGNORECASE)
 _UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _EXPECTED = "expected minutes, MM:SS, HH:MM:SS, D-HH[:MM[:SS]] or UNLIMITED"
 
@@ -40,7 +41,7 @@ def parse_slurm(text: str) -> float:
 
 def format_slurm(seconds: float) -> str:
     """``D-HH:MM:SS`` or ``HH:MM:SS``, as Slurm prints it; a fraction of a second is rounded up (limits must not shrink)."""
-    if math.isinf(seconds):
+    if seconds == UNLIMITED:
         return "UNLIMITED"
     whole = max(0, math.ceil(seconds))
     days, rest = divmod(whole, 86400)
@@ -51,8 +52,8 @@ def format_slurm(seconds: float) -> str:
 
 
 def parse_human(text: str) -> float:
-    """Seconds of ``90s``, ``1h30m``, ``2d``, or of anything :func:`parse_slurm` reads."""
-    word = text.strip()
+    """Seconds of ``90s``, ``1h30m``, ``2h00`` (as :func:`human` writes it), ``2d``, or of anything :func:`parse_slurm` reads."""
+    word = _BARE_MINUTES.sub(r"\1h\2m", text.strip())
     pieces = _HUMAN.findall(word)
     if pieces and not _HUMAN.sub("", word).strip():
         return sum(float(n) * _UNIT_S[u.lower()] for n, u in pieces)
@@ -64,10 +65,10 @@ def parse_human(text: str) -> float:
 
 def human(seconds: float) -> str:
     """A short spelling for people: ``45s``, ``40m``, ``2h00``, ``3d04h``; ``unlimited`` for infinity."""
-    if math.isinf(seconds):
-        return "unlimited"
     if seconds < 0:
         return "-" + human(-seconds)
+    if math.isinf(seconds):
+        return "unlimited"
     if seconds < 99.5:
         return f"{seconds:.0f}s"
     minutes = round(seconds / 60)
@@ -76,5 +77,5 @@ def human(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     if hours < 72:
         return f"{hours}h{minutes:02d}"
-    days, hours = divmod(hours, 24)
+    days, hours = divmod(round(seconds / 3600), 24)
     return f"{days}d{hours:02d}h"

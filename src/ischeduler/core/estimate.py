@@ -48,8 +48,9 @@ class Estimate:
         return cls(value / factor, value, value * factor, unit, source, basis=basis, as_of=as_of, reason=reason)
 
     def scaled(self, factor: float, *, unit: str | None = None) -> Estimate:
-        """Every quantile times a non-negative factor."""
-        return replace(self, p10=self.p10 * factor, p50=self.p50 * factor, p90=self.p90 * factor, unit=unit or self.unit)
+        """Every quantile times a non-negative factor; nothing of something unbounded is nothing."""
+        low, middle, high = (q * factor if factor else 0.0 for q in (self.p10, self.p50, self.p90))
+        return replace(self, p10=low, p50=middle, p90=high, unit=unit or self.unit)
 
     def age_s(self, now: float) -> float | None:
         """Seconds since the newest evidence, or None when it carries no date."""
@@ -68,7 +69,7 @@ def total(parts: Iterable[Estimate], source: str = "", *, independent: bool = Fa
     if len({e.unit for e in items}) > 1:
         raise ValueError(f"units differ: {sorted({e.unit for e in items})}")
     p50 = sum(e.p50 for e in items)
-    if independent:
+    if independent and math.isfinite(p50):
         low = p50 - math.sqrt(sum((e.p50 - e.p10) ** 2 for e in items))
         high = p50 + math.sqrt(sum((e.p90 - e.p50) ** 2 for e in items))
     else:

@@ -11,16 +11,17 @@ import re
 from ischeduler.core.errors import BadInput
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B)?|(B))?", re.IGNORECASE)
 _FACTOR = {"": MIB, "K": KIB, "M": MIB, "G": GIB, "T": TIB, "P": 2**50}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``4000`` (MiB), ``16G``, ``1.5T``, ``24 GiB``. Raises BadInput otherwise."""
+    """Bytes of ``4000`` (MiB), ``16G``, ``1.5T``, ``24 GiB``, ``512B`` (bytes). Raises BadInput otherwise."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or not text.isascii():
+    if match is None or not text.isascii() or math.isinf(float(match[1])):
         raise BadInput(f"'{text}' is not a memory size; expected a number with K, M, G or T, e.g. 16G (no suffix means MiB).")
-    return round(float(match[1]) * _FACTOR[match[2].upper()])
+    factor = 1 if match[3] else _FACTOR[(match[2] or "").upper()]
+    return round(float(match[1]) * factor)
 
 
 def format_slurm_size(size_bytes: int) -> str:

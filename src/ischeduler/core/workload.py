@@ -27,8 +27,9 @@ class Workload:
     """A training: model, data, epochs, batch sizes, optimizer, precision, framework, parallelism.
 
     ``model`` is a reference: ``timm:resnet50``, ``torchvision:resnet50``, ``transformers:bert-base-uncased``
-    (configuration only), ``my_module:build_model``, or a bare name looked up in that order. ``command`` is the argument list that trains, in which
-    ``{batch_size}``, ``{epochs}`` and ``{grad_accum}`` are replaced. ``input_shape`` is one sample's shape.
+    (configuration only), ``my_module:build_model``, or a bare name looked up in that order. ``command`` is the argument
+    list that trains, in which ``{batch_size}``, ``{epochs}`` and ``{grad_accum}`` are replaced. ``input_shape`` is one
+    sample's shape. ``gpus`` and ``cpus`` are a node's (None: the planner chooses; 0 GPUs: CPU nodes only).
     ``batch_size`` may be several candidates; :meth:`variants` gives one workload each.
     """
 
@@ -59,7 +60,7 @@ class Workload:
     def __post_init__(self) -> None:
         size = self.batch_size
         if not isinstance(size, int):
-            sizes = tuple(int(b) for b in size)
+            sizes = tuple(dict.fromkeys(int(b) for b in size))
             object.__setattr__(self, "batch_size", sizes[0] if len(sizes) == 1 else sizes)
         problem = _problem(self)
         if problem:
@@ -108,8 +109,12 @@ def _problem(w: Workload) -> str:
             return f"{name} must be at least 1, not {value}."
     if not sizes:
         return "batch_size is empty; give at least one, e.g. 32."
-    if w.samples < 0:
-        return f"samples must not be negative, not {w.samples}."
+    for name, value, least in (
+        ("samples", w.samples, 0), ("eval_samples", w.eval_samples, 0), ("workers", w.workers, 0),
+        ("gpus", w.gpus, 0), ("cpus", w.cpus, 1), ("memory_bytes", w.memory_bytes, 1),
+    ):
+        if value is not None and value < least:
+            return f"{name} must be at least {least}, not {value}."
     if w.precision not in PRECISIONS:
         return f"precision '{w.precision}' is unknown; expected one of {', '.join(PRECISIONS)}."
     return ""

@@ -15,7 +15,12 @@ from ischeduler.core.history import HistoryRecord
 from ischeduler.core.snapshot import NodeCounts, QueueSnapshot
 from ischeduler.core.workload import Workload
 from ischeduler.estimators.contract import (
-    QUANTITIES, answer_from_json, answer_to_json, check_answer, request_from_json, request_to_json,
+    QUANTITIES,
+    answer_from_json,
+    answer_to_json,
+    check_answer,
+    request_from_json,
+    request_to_json,
 )
 from ischeduler.ports import EstimateRequest, Estimator, EstimatorInfo
 

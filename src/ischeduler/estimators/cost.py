@@ -18,11 +18,12 @@ SOURCE = "charging@1"
 def cost_of(run: Estimate, policy: ChargePolicy, partition: Partition, node_type: NodeType, resources: Resources) -> Estimate:
     """The charge of one job that runs that long; basis and age are the run time's."""
     jobs = [Charged(partition, node_type, resources, used_s) for used_s in (run.p10, run.p50, run.p90)]
+    units = [charge_units(policy, job) for job in jobs]
     prices = [charge_usd(policy, job) for job in jobs]
-    known = [p for p in prices if p is not None]
-    values, unit = (known, "usd") if len(known) == 3 else ([charge_units(policy, job) for job in jobs], policy.unit)
+    low, middle, high = (u if p is None else p for u, p in zip(units, prices, strict=True))
+    unit = policy.unit if policy.usd_per_unit is None else "usd"
     reason = f"rule {policy.rule} on {run.source}'s run time"
-    return Estimate(*values, unit, f"{SOURCE}({run.source})", basis=run.basis, as_of=run.as_of, reason=reason)
+    return Estimate(low, middle, high, unit, f"{SOURCE}({run.source})", basis=run.basis, as_of=run.as_of, reason=reason)
 
 
 class CostEstimator:
@@ -35,6 +36,8 @@ class CostEstimator:
 
     def estimate(self, request: EstimateRequest) -> Estimate:
         """EstimatorFailed when nobody knows the run time."""
-        assert request.cluster is not None and request.partition is not None and request.node_type is not None
+        assert request.cluster is not None
+        assert request.partition is not None
+        assert request.node_type is not None
         run = self._ask(replace(request, quantity="run_time"))
         return cost_of(run, request.cluster.charge, request.partition, request.node_type, resources_of(request))

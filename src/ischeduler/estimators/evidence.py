@@ -87,11 +87,17 @@ def similar(request: EstimateRequest, *, kinds: Sequence[str], same_batch: bool 
         r for r in request.history
         if r.kind in kinds and r.family == workload.family and r.precision == workload.precision
         and (node is None or r.node_type == node.name) and r.nodes == resources.nodes
-        and (not r.gpus or not resources.gpus_per_node or r.gpus == resources.gpus_per_node * resources.nodes or r.gpus == resources.gpus_per_node)
+        and _same_gpus(r, resources)
         and (not same_batch or (r.batch_size == workload.batch and r.grad_accum == workload.grad_accum))
     ]
     here = [r for r in found if request.cluster is None or r.cluster == request.cluster.name]
     return here or found
+
+
+def _same_gpus(record: HistoryRecord, resources: Resources) -> bool:
+    """Writers count GPUs a node or in all; either may match."""
+    per_node = resources.gpus_per_node
+    return not per_node or not record.gpus or record.gpus in (per_node, per_node * resources.nodes)
 
 
 def newest(records: Iterable[HistoryRecord]) -> float | None:

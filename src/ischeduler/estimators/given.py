@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ischeduler.core.durations import parse_human
 from ischeduler.core.errors import BadInput
@@ -85,7 +85,7 @@ def read_given(source: Path | str | Mapping[str, Any] | Iterable[Mapping[str, An
     origin = "the call"
     if isinstance(source, (str, Path)):
         origin, source = str(source), _file(Path(source))
-    rows = source.get("given", ()) if isinstance(source, Mapping) else source
+    rows: Any = cast("Mapping[str, Any]", source).get("given", ()) if isinstance(source, Mapping) else source
     if isinstance(rows, Mapping):
         rows = [rows]
     return GivenEstimator(_entry(row, origin) for row in rows)
@@ -106,7 +106,8 @@ def _entry(row: Mapping[str, Any], origin: str) -> Entry:
     known = {*WHERE, *NAMES, *(name + suffix for name in NAMES for suffix in _SUFFIXES)}
     unknown = sorted(set(row) - known)
     if unknown:
-        raise BadInput(f"Key '{unknown[0]}' in {origin} is unknown; expected {', '.join(WHERE)} or {', '.join(NAMES)} (_p10, _p90).")
+        expected = f"{', '.join(WHERE)} or {', '.join(NAMES)} (_p10, _p90)"
+        raise BadInput(f"Key '{unknown[0]}' in {origin} is unknown; expected {expected}.")
     values: dict[str, tuple[float, float, float]] = {}
     for name, quantity in NAMES.items():
         if name not in row:

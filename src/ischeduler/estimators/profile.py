@@ -27,6 +27,7 @@ from ischeduler.estimators.memory.spec import TraceSpec
 from ischeduler.estimators.memory.tracer import CHILD_BOOT
 
 _SHUTDOWN_S = 10.0
+_CHILD = "ischeduler.estimators.profile_child"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,9 @@ def measure_step_time(
     else:
         raise EstimatorFailed("The workload names neither a model nor a command; there is nothing to profile.")
     base = HistoryRecord(
-        f"profile-{uuid.uuid4().hex[:12]}", "profile", owner or getpass.getuser(), workload.family, place.cluster, place.partition,
-        place.node_type, time.time(), accelerator=place.accelerator, batch_size=workload.batch, grad_accum=workload.grad_accum,
-        precision=workload.precision, optimizer=workload.optimizer, cause="profiled",
+        f"profile-{uuid.uuid4().hex[:12]}", "profile", owner or getpass.getuser(), workload.family, place.cluster,
+        place.partition, place.node_type, time.time(), accelerator=place.accelerator, batch_size=workload.batch,
+        grad_accum=workload.grad_accum, precision=workload.precision, optimizer=workload.optimizer, cause="profiled",
     )
     return replace(base, **measured)
 
@@ -68,10 +69,10 @@ def _model(
     with tempfile.TemporaryDirectory(prefix="isched-profile-", dir=folder) as scratch:
         spec, result, log = (Path(scratch) / n for n in ("spec.json", "result.json", "log"))
         started = time.time()
-        request = {"spec": TraceSpec.of(workload).to_json(), "steps": steps, "started": started, "grad_accum": workload.grad_accum,
-                   "deadline": started + 0.7 * time_limit_s, "folder": scratch}
+        request = {"spec": TraceSpec.of(workload).to_json(), "steps": steps, "started": started, "folder": scratch,
+                   "grad_accum": workload.grad_accum, "deadline": started + 0.7 * time_limit_s}
         spec.write_text(json.dumps(request))
-        command = [python, "-c", CHILD_BOOT, str(ischeduler.__file__), "ischeduler.estimators.profile_child", str(spec), str(result)]
+        command = [python, "-c", CHILD_BOOT, str(ischeduler.__file__), _CHILD, str(spec), str(result)]
         outcome = run_limited(
             command, time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, directory=workload.directory or None,
             environment={**os.environ, "HF_HUB_OFFLINE": "1"}, log=log,
@@ -80,8 +81,8 @@ def _model(
     if "error" in answer:
         raise EstimatorFailed(str(answer["error"]))
     if "profile" not in answer:
-        why = {"time": f"took longer than {time_limit_s:.0f} s", "memory": f"needed more than {human_size(memory_limit_bytes)}"}.get(
-            outcome.stopped, f"ended with code {outcome.code}")
+        reasons = {"time": f"took longer than {time_limit_s:.0f} s", "memory": f"needed over {human_size(memory_limit_bytes)}"}
+        why = reasons.get(outcome.stopped, f"ended with code {outcome.code}")
         raise EstimatorFailed(f"Profiling '{workload.model}' {why} and was stopped; use a smaller batch or raise the limit.")
     keep = ("step_time_s", "startup_s", "checkpoint_s", "host_memory_bytes", "gpu_memory_bytes", "cpus")
     profile = answer["profile"]
@@ -134,7 +135,8 @@ def _until_steps(process: subprocess.Popen[bytes], spool: Path, steps: int, dead
         while process.poll() is None and time.time() < deadline:
             peak = max(peak, resident_bytes(process.pid))
             if peak > memory_limit_bytes:
-                raise EstimatorFailed(f"The command needed more than {human_size(memory_limit_bytes)} and was stopped; raise the limit.")
+                limit = human_size(memory_limit_bytes)
+                raise EstimatorFailed(f"The command needed more than {limit} and was stopped; raise the limit.")
             progress = [e for e in _events(spool) if e.get("kind") == "progress"]
             if len(progress) > 1 and progress[-1]["data"].get("step", 0) >= steps:
                 break
@@ -174,9 +176,10 @@ def _from_events(events: list[dict[str, Any]], started: float, peak: int, code: 
         span = progress[-1]["t"] - progress[0]["t"]
         step = span / (progress[-1]["data"]["step"] - progress[0]["data"]["step"])
     else:
+        said = output.strip()[-120:] or "no output"
         raise EstimatorFailed(
-            f"The command told of no steps within the time (exit {code}; {output.strip()[-120:] or 'no output'}); use ischeduler.training's "
-            "callbacks in it, name its model, or give its times yourself."
+            f"The command told of no steps within the time (exit {code}; {said}); use ischeduler.training's callbacks in it, "
+            "name its model, or give its times yourself."
         )
     saves = [e["data"]["save_s"] for e in events if e.get("kind") == "checkpoint" and e["data"].get("save_s")]
     first = progress[0]

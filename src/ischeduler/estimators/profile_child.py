@@ -30,7 +30,8 @@ def main(spec_path: str, result_path: str) -> None:
     except MemoryError:
         answer = {"error": f"Profiling '{spec.model}' at batch {spec.batch} ran out of memory; use a smaller batch."}
     except Exception as error:
-        answer = {"error": f"A training step of '{spec.model}' failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}."}
+        words = " ".join(str(error).split())[:200]
+        answer = {"error": f"A training step of '{spec.model}' failed: {type(error).__name__}: {words}."}
     part = f"{result_path}.part"
     Path(part).write_text(json.dumps(answer))
     os.replace(part, result_path)

@@ -40,9 +40,14 @@ def examine(session: Session) -> list[Check]:
     """Every check, in order. A check that cannot be made is itself a finding, never an exception."""
     found: list[Check] = []
     steps: tuple[tuple[str, Callable[[Session], Iterator[Check]]], ...] = (
-        ("configuration", _configuration), ("folders", _folders), ("database", _database), ("batch system", _batch),
-        ("clusters", _clusters), ("plane", _plane), ("estimators", _estimators),
-    )  # fmt: skip
+        ("configuration", _configuration),
+        ("folders", _folders),
+        ("database", _database),
+        ("batch system", _batch),
+        ("clusters", _clusters),
+        ("plane", _plane),
+        ("estimators", _estimators),
+    )
     for name, step in steps:
         try:
             found += step(session)
@@ -73,7 +78,9 @@ def _writable(name: str, folder: Path, key: str) -> Check:
             file.write(b"x")
             os.fsync(file.fileno())
     except OSError as error:
-        return Check(name, "bad", f"{folder} cannot be written: {error.strerror}", f"choose another folder: {key} in ischeduler.toml")
+        return Check(
+            name, "bad", f"{folder} cannot be written: {error.strerror}", f"choose another folder: {key} in ischeduler.toml"
+        )
     return Check(name, "ok", f"{folder} can be written")
 
 
@@ -96,7 +103,9 @@ def _database(session: Session) -> Iterator[Check]:
 def _batch(session: Session) -> Iterator[Check]:
     if session.services.batch_kind == "local":
         missing = [c for c in SLURM_COMMANDS if shutil.which(c) is None]
-        yield Check("batch system", "ok", "this machine alone (local)" + (f"; Slurm's {', '.join(missing)} not found" if missing else ""))
+        yield Check(
+            "batch system", "ok", "this machine alone (local)" + (f"; Slurm's {', '.join(missing)} not found" if missing else "")
+        )
         return
     missing = [c for c in SLURM_COMMANDS if shutil.which(c) is None]
     if missing:
@@ -114,15 +123,21 @@ def _slurm(session: Session) -> Iterator[Check]:
     yield Check("Slurm version", "warn" if old else "ok", version, "20.11 or newer is what this was tested with" if old else "")
     age_s = _seconds(config.get("MinJobAge", ""))
     if age_s is not None and age_s < MIN_JOB_AGE_S:
-        yield Check("MinJobAge", "warn", f"{age_s:.0f} s: ended jobs vanish from squeue before the plane may look",
-                    "keep sacct working, or ask the site for MinJobAge of 300")  # fmt: skip
+        yield Check(
+            "MinJobAge",
+            "warn",
+            f"{age_s:.0f} s: ended jobs vanish from squeue before the plane may look",
+            "keep sacct working, or ask the site for MinJobAge of 300",
+        )
     elif age_s is not None:
         yield Check("MinJobAge", "ok", f"{age_s:.0f} s")
     accounting = config.get("AccountingStorageType", "")
     on = "none" not in accounting
     answers = on and session.services.ask(["sacct", "-n", "-X", "-S", "now-1minutes"]).returncode == 0
     fix = "" if answers else "ended jobs are then known from squeue and the jobs' own events alone; keep the plane running"
-    yield Check("accounting (sacct)", "ok" if answers else "warn", "answers" if answers else ("does not answer" if on else "is off"), fix)
+    yield Check(
+        "accounting (sacct)", "ok" if answers else "warn", "answers" if answers else ("does not answer" if on else "is off"), fix
+    )
     yield from _skew(session)
 
 
@@ -176,7 +191,12 @@ def _plane(session: Session) -> Iterator[Check]:
     if alive:
         yield Check("plane", "ok", f"alive (pid {alive.pid}), {live} run(s) under way")
     elif live:
-        yield Check("plane", "warn", f"not alive while {live} run(s) are under way", "isched plane run &, or cron: * * * * * isched plane tick")
+        yield Check(
+            "plane",
+            "warn",
+            f"not alive while {live} run(s) are under way",
+            "isched plane run &, or cron: * * * * * isched plane tick",
+        )
     else:
         yield Check("plane", "ok", "not needed now: no run is under way")
 

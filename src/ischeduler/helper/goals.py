@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+import re
 
 from ischeduler.core.durations import parse_human
 from ischeduler.core.errors import BadInput
 from ischeduler.core.plan import GOALS
 from ischeduler.helper.suggest import did_you_mean
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """``deadline`` is epoch seconds, ``budget`` the plan's cost unit."""
-
-    name: str
-    deadline: float | None = None
-    budget: float | None = None
+from ischeduler.planning.goals import Goal
 
 
 def parse_goal(text: str, now: float) -> Goal:
@@ -28,7 +20,7 @@ def parse_goal(text: str, now: float) -> Goal:
     if name == "deadline":
         return Goal(name, deadline=_time(value, now))
     if name == "budget":
-        return Goal(name, budget=_money(value))
+        return _budget(value)
     if value:
         raise BadInput(f"goal '{name}' takes no value; write just {name}.")
     return Goal(name)
@@ -43,11 +35,10 @@ def _time(value: str, now: float) -> float:
         raise BadInput(f"deadline '{value}' is neither a duration (12h) nor a time (2026-05-01T09:00).") from None
 
 
-def _money(value: str) -> float:
-    try:
-        amount = float(value.lstrip("$"))
-    except ValueError:
-        raise BadInput(f"budget '{value}' is not an amount; write budget=2.50.") from None
-    if amount <= 0:
-        raise BadInput("budget must be more than zero.")
-    return amount
+def _budget(value: str) -> Goal:
+    """``2.50`` and ``$2.50`` are dollars, ``40SU`` a centre's own units."""
+    match = re.fullmatch(r"\$?(\d+(?:\.\d+)?)\s*([A-Za-z][\w-]*)?", value)
+    if match is None:
+        raise BadInput(f"budget '{value}' is not an amount; write budget=2.50 (dollars) or budget=40SU.")
+    unit = match[2] or "usd"
+    return Goal("budget", budget=float(match[1]), unit="usd" if unit.lower() == "usd" else unit)

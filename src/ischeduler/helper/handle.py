@@ -53,7 +53,9 @@ class RunHandle:
         """The completed run. RunFailed, with the reason, when it ended otherwise."""
         run = self.wait(timeout)
         if run.state is not RunState.COMPLETED:
-            raise RunFailed(f"run {self.id} {run.state.value}: {run.message or 'no reason was recorded'}; see isched why {self.id}.")
+            raise RunFailed(
+                f"run {self.id} {run.state.value}: {run.message or 'no reason was recorded'}; see isched why {self.id}."
+            )
         return run
 
     def cancel(self) -> Run:

@@ -52,7 +52,9 @@ def recall(state_dir: Path, directory: Path) -> CachedPlans:
     except FileNotFoundError:
         raise NotFound(f"no plan was made in {directory} yet; make one first: isched plan train.py.") from None
     except (ValueError, KeyError, TypeError):
-        raise NotFound(f"the plan remembered for {directory} cannot be read any more; make it again: isched plan train.py.") from None
+        raise NotFound(
+            f"the plan remembered for {directory} cannot be read any more; make it again: isched plan train.py."
+        ) from None
 
 
 def _path(state_dir: Path, directory: Path) -> Path:

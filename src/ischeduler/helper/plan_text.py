@@ -26,7 +26,9 @@ def plan_lines(planset: PlanSet, clusters: Mapping[str, Cluster] | None = None, 
     hidden = len(planset.plans) - len(plans) + len(planset.refusals) - len(refusals)
     if planset.estimators:
         lines.append("Estimators: " + ", ".join(f"{what}={who}" for what, who in planset.estimators.items()))
-    others = "|".join(g for g in ("soonest", "cheapest", "fewest-interruptions", "deadline=...", "budget=...") if g != planset.goal)
+    others = "|".join(
+        g for g in ("soonest", "cheapest", "fewest-interruptions", "deadline=...", "budget=...") if g != planset.goal
+    )
     lines.append(f"Goal: {planset.goal} (--goal {others}).{f' {hidden} hidden: isched plan --all' if hidden else ''}")
     return lines + [f"Note: {w}" for w in planset.warnings]
 
@@ -48,16 +50,33 @@ def option_table(plans: Sequence[Plan], clusters: Mapping[str, Cluster]) -> list
     types: dict[str, set[str]] = {}
     for plan in plans:
         types.setdefault(plan.where, set()).add(plan.node_type)
-    header = ["#", "WHERE", *(["BATCH"] if several else []), "MEMORY", "RUN (p50–p90)", "WAIT (p50–p90)", "DONE IN", "COST", "HOW", ""]
+    header = [
+        "#",
+        "WHERE",
+        *(["BATCH"] if several else []),
+        "MEMORY",
+        "RUN (p50–p90)",
+        "WAIT (p50–p90)",
+        "DONE IN",
+        "COST",
+        "HOW",
+        "",
+    ]
     rows = [
         [
             str(p.number),
             p.where + (f" ({p.node_type})" if len(types[p.where]) > 1 else ""),
             *([_batch(p)] if several else []),
-            memory_cell(p, clusters), span(p.run), span(p.wait), done_in(p.finish), money(p.cost), how(p), tags(p),
+            memory_cell(p, clusters),
+            span(p.run),
+            span(p.wait),
+            done_in(p.finish),
+            money(p.cost),
+            how(p),
+            tags(p),
         ]
         for p in plans
-    ]  # fmt: skip
+    ]
     return aligned([header, *rows])
 
 
@@ -141,7 +160,5 @@ def _batch(plan: Plan) -> str:
 
 
 def _shown(plans: Sequence[Plan]) -> Sequence[Plan]:
-    """The first few, and every tagged one."""
-    return [p for i, p in enumerate(plans) if i < SHOWN_PLANS or p.tags]
-
-
+    """The first few that nothing else beats in every respect, and every tagged one."""
+    return [p for i, p in enumerate(plans) if p.tags or (i < SHOWN_PLANS and not p.hidden)]

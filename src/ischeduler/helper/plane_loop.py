@@ -17,7 +17,10 @@ LONGEST_SLEEP_S = 60.0
 
 
 def carry(session: Session, *, until_idle: bool) -> None:
-    """Tick until SIGTERM or Ctrl-C; with ``until_idle`` also after ``plane.idle_exit`` without runs. DaemonBusy when one is alive."""
+    """Tick until SIGTERM or Ctrl-C; with ``until_idle`` also after ``plane.idle_exit`` without runs.
+
+    DaemonBusy when one is alive.
+    """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     idle_since: float | None = None

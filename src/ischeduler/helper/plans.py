@@ -55,7 +55,7 @@ class Plans:
         return (self._option(p) for p in self.planset.plans)
 
     def __getitem__(self, key: str | int) -> Option:
-        """The option of a tag, number or place. NoFeasiblePlan when everything was refused, NotFound when the key fits nothing."""
+        """The option of a tag, number or place. NoFeasiblePlan when that was refused, NotFound when the key fits nothing."""
         return self._option(find_plan(self.planset, str(key)))
 
     @property

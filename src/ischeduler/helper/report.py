@@ -87,7 +87,9 @@ def _span(attempt: Attempt, now: float) -> float | None:
 
 def wait_s(run: Run) -> float | None:
     """Seconds that jobs of the run waited in queues, in all; None before the first start."""
-    waits = [max(0.0, a.started_at - a.submitted_at) for a in run.attempts if a.started_at is not None and a.submitted_at is not None]
+    waits = [
+        max(0.0, a.started_at - a.submitted_at) for a in run.attempts if a.started_at is not None and a.submitted_at is not None
+    ]
     return sum(waits) if waits else None
 
 

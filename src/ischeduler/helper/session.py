@@ -20,7 +20,7 @@ from ischeduler.helper.goals import parse_goal
 from ischeduler.helper.handle import RunHandle
 from ischeduler.helper.options import Planning
 from ischeduler.helper.plan_cache import CachedPlans, PlanRequest, recall, remember
-from ischeduler.helper.plans import Plans
+from ischeduler.helper.plans import Option, Plans
 from ischeduler.helper.suggest import did_you_mean
 from ischeduler.helper.workloads import read_workload
 from ischeduler.ports import Clock
@@ -91,26 +91,31 @@ class Session:
         cached = recall(self.config.state_dir, self.config.directory)
         return Plans(cached.plans, cached.request, self), self.clock.now() - cached.plans.made_at
 
-    def script(self, plan: Plan) -> str:
-        """A plan's first segment as a plain batch script."""
+    def script(self, plan: Plan, *, wrapped: bool = True) -> str:
+        """A plan's first segment as a plain batch script, with or without ``isched exec`` around the command."""
         from ischeduler.helper.scripts import plain_script
 
-        return plain_script(plan)
+        return plain_script(plan, wrapped=wrapped, runs_dir=str(self.services.runs_dir))
 
     def submit(self, plan: Plan, *, caps: Mapping[str, Any] | None = None) -> RunHandle:
         """Delegate a plan: store the run, take a first look, and see that a plane carries it on."""
-        self._check_submittable(plan)
+        self.check_submittable(plan)
         run = self._create(plan, self.caps(caps or {}))
         self.tick_if_free()
         self.ensure_plane()
         return RunHandle(run.id, self)
 
-    def _check_submittable(self, plan: Plan) -> None:
+    def check_submittable(self, plan: Plan) -> None:
+        """BadInput when a plan can only be read: no command, or a cluster that cannot be reached from here."""
         if not plan.workload.command:
-            raise BadInput("this workload has no command to run; plan a training script (isched plan train.py) or give command=[...].")
+            raise BadInput(
+                "this workload has no command to run; plan a training script (isched plan train.py) or give command=[...]."
+            )
         live = self.services.batches
         if plan.cluster not in live:
-            raise BadInput(f"{plan.cluster} cannot be reached from here (only {', '.join(live) or 'no cluster'}); this plan can only be read.")
+            raise BadInput(
+                f"{plan.cluster} cannot be reached from here (only {', '.join(live) or 'no cluster'}); this plan can only be read."
+            )
 
     def _create(self, plan: Plan, caps: Caps) -> Run:
         now = self.clock.now()
@@ -131,10 +136,13 @@ class Session:
             if name not in names:
                 raise BadInput(f"'{name}' is not a limit of a run{did_you_mean(name, names)}.")
         configured = Caps(
-            max_attempts=self.config["caps.max_attempts"], max_failures=self.config["caps.max_failures"],
-            max_cost=self.config["caps.max_cost"], allow_smaller_batch=self.config["caps.allow_smaller_batch"],
-            allow_move=self.config["caps.allow_move"], stall_after_s=self.config["caps.stall_after"],
-        )  # fmt: skip
+            max_attempts=self.config["caps.max_attempts"],
+            max_failures=self.config["caps.max_failures"],
+            max_cost=self.config["caps.max_cost"],
+            allow_smaller_batch=self.config["caps.allow_smaller_batch"],
+            allow_move=self.config["caps.allow_move"],
+            stall_after_s=self.config["caps.stall_after"],
+        )
         return replace(configured, **given)
 
     def tick_if_free(self) -> None:
@@ -170,6 +178,21 @@ class Session:
         """The handle of one of this user's runs; an unambiguous beginning of its id is enough."""
         return RunHandle(self.owned_run(run_id).id, self)
 
+    def newest(self) -> RunHandle:
+        """The run made last. NotFound when there is none."""
+        found = self.services.store.list_runs(owner=self.owner)
+        if not found:
+            raise NotFound("you have no runs yet; make one: isched plan train.py, then isched submit 1.")
+        return RunHandle(found[0].id, self)
+
+    def same_option(self, fresh: Plans, old: Option) -> Option:
+        """The option of new plans that is what an old one was. NoFeasiblePlan, with the reason, when it is not possible any more."""
+        for option in fresh:
+            same = (option.plan.where, option.plan.node_type, option.plan.workload.batch, len(option.plan.segments) > 1)
+            if same == (old.plan.where, old.plan.node_type, old.plan.workload.batch, len(old.plan.segments) > 1):
+                return option
+        return fresh[old.plan.where]
+
     def runs(self) -> Sequence[RunHandle]:
         """This user's runs, newest first."""
         return [RunHandle(r.id, self) for r in self.services.store.list_runs(owner=self.owner)]
@@ -177,6 +200,10 @@ class Session:
     def explain(self, run: Run) -> str:
         """Why a run is where it is, and what to do."""
         return self.planning.explain(run, self.clock.now())
+
+    def explain_refusal(self, where: str) -> str:
+        """Why a place of the last plan is refused (or that it is not)."""
+        return self.planning.explain_place(self.last_plans()[0].planset, where)
 
     def plan_elsewhere(self, run: Run, where: str) -> Plan:
         """A plan for what is left of a run at another place."""
@@ -186,4 +213,3 @@ class Session:
     def state_dir(self) -> Path:
         """This user's state folder."""
         return self.config.state_dir
-

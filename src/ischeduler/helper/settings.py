@@ -31,7 +31,12 @@ class Setting:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("batch.kind", "choice:auto|slurm|local", "auto", "batch system: auto takes Slurm where its commands are, else this machine alone"),
+    Setting(
+        "batch.kind",
+        "choice:auto|slurm|local",
+        "auto",
+        "batch system: auto takes Slurm where its commands are, else this machine alone",
+    ),
     Setting("batch.cluster", "text", "", "name of the live cluster; empty asks the batch system itself"),
     Setting("local.partitions", "tables", (), "partitions of the local batch system: [{ name = 'main', max_walltime = '1h' }]"),
     Setting("paths.state", "path", "", "this user's state: plans, locks, crash logs (default: the platform's state folder)"),
@@ -45,7 +50,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("caps.max_attempts", "integer", 50, "batch jobs the plane may submit for one run"),
     Setting("caps.max_failures", "integer", 5, "failures in a row after which a run is given up"),
     Setting("caps.max_cost", "number", None, "money (or the centre's units) one run may spend"),
-    Setting("caps.allow_smaller_batch", "flag", False, "may the plane halve the batch and accumulate after running out of GPU memory"),
+    Setting(
+        "caps.allow_smaller_batch", "flag", False, "may the plane halve the batch and accumulate after running out of GPU memory"
+    ),
     Setting("caps.allow_move", "flag", True, "may the plane move a run to a clearly better place"),
     Setting("caps.stall_after", "duration", 1800.0, "no progress for this long means stalled"),
     Setting("plane.autostart", "flag", True, "start the plane in the background when a run is delegated and none is alive"),

@@ -134,8 +134,11 @@ FIELDS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "options": (_options, "NAME=VALUE pairs"),
 }
 ALIASES = {
-    "memory_bytes": "memory", "checkpoint_every_s": "checkpoint_every", "batch": "batch_size", "batch-size": "batch_size",
+    "memory_bytes": "memory",
+    "checkpoint_every_s": "checkpoint_every",
+    "batch": "batch_size",
+    "batch-size": "batch_size",
     "accumulation": "grad_accum",
-}  # fmt: skip
+}
 ARGUMENTS = {"memory": "memory_bytes", "checkpoint_every": "checkpoint_every_s"}
 """Fields whose name in the Workload carries a unit."""

@@ -30,7 +30,9 @@ _HEAD_BYTES = 20_000
 
 
 def read_workload(source: Any = None, given: Mapping[str, Any] | None = None, config: Config | None = None) -> Workload:
-    """The workload of ``source`` (a script's path, a model reference, a Python object, a Workload, or nothing) and ``given`` fields.
+    """The workload of ``source`` and ``given`` fields.
+
+    ``source`` is a script's path, a model reference, a Python object, a Workload, or nothing.
 
     ``given`` are flags or keyword arguments; None values count as not given. BadInput says in one sentence what is wrong.
     """
@@ -93,7 +95,7 @@ def _toml(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{where} are not valid TOML: {error}; texts need quotes, e.g. model = \"timm:resnet50\".") from None
+        raise BadInput(f'{where} are not valid TOML: {error}; texts need quotes, e.g. model = "timm:resnet50".') from None
 
 
 def _as_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def check_placeholders(workload: Workload) -> None:
     if isinstance(workload.batch_size, tuple) and workload.command and "batch_size" not in used:
         raise BadInput(
             "several batch sizes are given but the command has no {batch_size}; "
-            "say command = [\"python\", \"train.py\", \"--batch-size\", \"{batch_size}\"] in the script's head."
+            'say command = ["python", "train.py", "--batch-size", "{batch_size}"] in the script\'s head.'
         )
 
 

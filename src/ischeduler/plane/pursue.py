@@ -20,8 +20,8 @@ HAND_OVER_MAX = 2
 
 
 def key_of(run_id: str, number: int) -> str:
-    """The idempotency key of an attempt; it is the job's name as well, so that people find it in ``squeue``."""
-    return f"isched-{run_id}-{number}"
+    """The idempotency key of an attempt. The batch adapters put it into the job's name, so that people find it in ``squeue``."""
+    return f"{run_id}-{number}"
 
 
 def absorb_submitted(run: Run, done: Submitted, now: float) -> Run:

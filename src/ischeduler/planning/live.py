@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from ischeduler.core.snapshot import NodeCounts, QueuedJob, QueueSnapshot
 
@@ -33,6 +34,6 @@ class Live:
         counts = self.counts(partition, node_type)
         return sum(n.usable for n in counts) if counts else None
 
-    def next_planned_start_s(self, partition: str) -> float | None:
-        """When the batch system plans to start the first of the waiting jobs (epoch seconds); None where it has no plan."""
-        return min(self._starts.get(partition, ()), default=None)
+    def next_planned_start_s(self, partitions: Iterable[str]) -> float | None:
+        """When the batch system plans to start the first job that waits in these (epoch seconds); None where it has no plan."""
+        return min((min(self._starts[p]) for p in partitions if p in self._starts), default=None)

@@ -63,7 +63,8 @@ def _account(c: Candidate, live: Live | None, offers: Offers) -> Iterator[Blocke
         own = [a for a in c.cluster.accounts if open_to(c.partition, a)]
         fix = f"--account {own[0]}" if own else f"ask the owner of {allowed[0]} to add you"
         where = "" if own else offers.name(c, lambda o: o.account == c.account)
-        yield Blocker("account", f"account {c.account} is not among them", f"one of {', '.join(allowed)}", _or_elsewhere(fix, where))
+        words, need = f"account {c.account} is not among them", f"one of {', '.join(allowed)}"
+        yield Blocker("account", words, need, _or_elsewhere(fix, where))
 
 
 def _qos(c: Candidate, live: Live | None, offers: Offers) -> Iterator[Blocker]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 
@@ -9,6 +10,8 @@ from ischeduler.core.errors import BadInput
 from ischeduler.sandbox import accounting, daemons, host
 from ischeduler.sandbox.errors import SandboxError
 from ischeduler.sandbox.machine import RUNNING, SandboxMachine
+
+_ALREADY_DONE = re.compile("Nothing new added|already exists")
 
 
 class FaultControls(SandboxMachine):
@@ -101,10 +104,10 @@ class FaultControls(SandboxMachine):
                 self.sacctmgr(accounting.add_users([self.system_user(user)], account.name))
 
     def sacctmgr(self, arguments: list[str]) -> str:
-        """``sacctmgr -i ...``; its output. "Nothing new added" counts as done."""
+        """``sacctmgr -i ...``; its output. What is there already counts as done."""
         self._require_accounting()
         done = self.run([host.program("sacctmgr"), "-i", *arguments], check=False)
-        if done.returncode and "Nothing new added" not in done.stdout + done.stderr:
+        if done.returncode and not _ALREADY_DONE.search(done.stdout + done.stderr):
             said = (done.stderr.strip() or done.stdout.strip())[-500:]
             raise SandboxError(f"sacctmgr {' '.join(arguments)} failed: {said}")
         return done.stdout

@@ -13,6 +13,9 @@ from ischeduler.sandbox.layout import Layout, Ports
 from ischeduler.sandbox.spec import SandboxSpec
 
 MUNGED, MARIADB, SLURMDBD, SLURMCTLD, SLURMRESTD = "munged", "mariadbd", "slurmdbd", "slurmctld", "slurmrestd"
+COMMANDS = frozenset({MUNGED, MARIADB, SLURMDBD, SLURMCTLD, SLURMRESTD, "slurmscriptd", "slurmd"})
+"""Names under which the kernel knows the daemons; slurmscriptd is slurmctld's own helper."""
+STEP_COMMANDS = frozenset({"slurmstepd"})
 REST_USER = "nobody"
 """slurmrestd refuses to run as root or as SlurmUser."""
 

@@ -167,7 +167,7 @@ class SandboxMachine:
         """Waits until ``ready``; raises SandboxError with the end of the daemon's log when it dies or takes too long."""
         if processes.wait_until(lambda: ready() or self.daemon_state(name) == DEAD, timeout_s=timeout_s) and ready():
             return
-        problem = "ended at once" if self.daemon_state(name) == DEAD else f"did not answer within {timeout_s:.0f} s"
+        problem = "ended" if self.daemon_state(name) == DEAD else f"did not answer within {timeout_s:.0f} s"
         raise SandboxError(f"{name} {problem}; its log ends: {self.log_tail(name)}")
 
     def log_tail(self, name: str, *, lines: int = 3) -> str:

@@ -112,19 +112,20 @@ def owned_by(uids: frozenset[int]) -> list[ProcessId]:
     return [p for p in _all() if _uid(p.pid) in uids and _same_root(p.pid)]
 
 
-def step_daemons(directory: Path) -> list[ProcessId]:
-    """slurmstepd processes (and all below them) of the Slurm that lives in ``directory``: those with a file of it open.
+def holding(directory: Path, commands: frozenset[str]) -> list[ProcessId]:
+    """Processes named by one of ``commands`` that have a file of ``directory`` open.
 
-    A slurmstepd outlives its slurmd and rewrites its own command line, so neither parent nor arguments tell whose it is.
+    Finds what no record tells of: a slurmstepd outlives its slurmd and rewrites its own command line, and a daemon may
+    have been started in the very moment its starter was killed.
     """
-    roots = {p.pid for p in _all() if _command(p.pid) == "slurmstepd" and _has_open(p.pid, str(directory) + "/")}
-    return _with_descendants(roots) if roots else []
+    return [p for p in _all() if _command(p.pid) in commands and _has_open(p.pid, f"{directory}/")]
 
 
-def _with_descendants(roots: set[int]) -> list[ProcessId]:
+def with_descendants(roots: Iterable[ProcessId]) -> list[ProcessId]:
+    """These processes and all that they started, as far as the parents still live."""
     everything = _all()
     parents = {p.pid: _parent(p.pid) for p in everything}
-    found = set(roots)
+    found = {p.pid for p in roots}
     while True:
         more = {pid for pid, parent in parents.items() if parent in found} - found
         if not more:

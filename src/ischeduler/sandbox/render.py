@@ -59,8 +59,13 @@ def slurmdbd_conf(spec: SandboxSpec, layout: Layout, ports: Ports) -> str:
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
-    """No plug-in here uses cgroups; Slurm from 23.11 on can be told so and then asks nothing of the host."""
-    return "CgroupPlugin=disabled\n" if version >= (23, 11) else "# cgroups are not used\n"
+    """No plug-in here uses cgroups, yet slurmd looks for a mounted hierarchy unless told which kind it is.
+
+    The v1 plug-in (22.05 to 23.02) touches nothing until it is used; from 23.11 on there is a word for none at all.
+    """
+    if version >= (23, 11):
+        return "CgroupPlugin=disabled\n"
+    return "CgroupPlugin=cgroup/v1\n" if version >= (22, 5) else "# cgroups are not used\n"
 
 
 def _cluster(spec: SandboxSpec, layout: Layout, ports: Ports, hostname: str) -> list[str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ischeduler.core.errors import NotFound
@@ -142,6 +143,7 @@ class Sandbox(FaultControls):
 
     def _start(self) -> None:
         files.make_tree(self.spec, self.layout)
+        self._kill_strays()
         if not self._anything_runs():
             files.write_configuration(self.spec, self.layout, self.ports)
         with ThreadPoolExecutor(3) as pool:
@@ -153,6 +155,13 @@ class Sandbox(FaultControls):
         if self.spec.accounting:
             self._start_accounting()
         self._start_slurm()
+
+    def _kill_strays(self) -> None:
+        """Daemons of ours that no record tells of: their starter was killed before it wrote one, or their parent was."""
+        recorded = [p for name in self.daemon_names() if (p := self.daemon_process(name)) is not None]
+        known = set(processes.with_descendants(p for p in recorded if processes.is_alive(p)))
+        strays = [p for p in processes.holding(self.layout.root, daemons.COMMANDS) if p not in known]
+        processes.stop(strays, grace_s=0)
 
     def _start_munge(self) -> None:
         if self.daemon_state(daemons.MUNGED) != RUNNING:
@@ -188,6 +197,8 @@ class Sandbox(FaultControls):
         if self.spec.rest:
             self.start_daemon(daemons.SLURMRESTD)
         self.start_slurmctld()
+        for node in self.spec.nodes:
+            self.await_daemon(daemons.slurmd_name(node.name), partial(self.node_responds, node.name))
         if self.spec.rest:
             self.await_daemon(daemons.SLURMRESTD, lambda: host.listens(self.ports.slurmrestd))
 
@@ -207,8 +218,9 @@ class Sandbox(FaultControls):
                 directory.rmdir()
 
     def _kill_jobs(self, uids: frozenset[int]) -> bool:
-        """Kills job steps and whatever the sandbox's users run; true once there are none."""
-        left = [*processes.step_daemons(self.layout.root), *(processes.owned_by(uids) if uids else [])]
+        """Kills job steps, daemons without a record and whatever the sandbox's users run; true once there are none."""
+        left = processes.with_descendants(processes.holding(self.layout.root, daemons.COMMANDS | daemons.STEP_COMMANDS))
+        left += processes.owned_by(uids) if uids else []
         processes.stop(left, grace_s=0)
         return not left
 

@@ -126,4 +126,4 @@ def _qos(cluster: Cluster) -> tuple[SandboxQos, ...]:
 
 def _clean(name: str) -> str:
     """A name Slurm takes, as near to ``name`` as can be."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", name).strip("-.") or "x"
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name).strip("-._") or "x"

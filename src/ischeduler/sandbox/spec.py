@@ -135,6 +135,8 @@ def _problems(spec: SandboxSpec) -> list[str]:
     nodes = [n.name for n in spec.nodes]
     found = _name_problems(spec)
     found += [f"node '{n}' is given twice" for n in set(nodes) if nodes.count(n) > 1]
+    queues = [p.name for p in spec.partitions]
+    found += [f"partition '{q}' is given twice" for q in set(queues) if queues.count(q) > 1]
     for node in spec.nodes:
         if node.gres and not _GRES.fullmatch(node.gres):
             found.append(f"node '{node.name}' has gres '{node.gres}', expected gpu:TYPE:COUNT")

@@ -18,7 +18,7 @@ from ischeduler.store.filesystems import file_system_type, is_network
 
 BUSY_TIMEOUT_S = 15.0
 WRITE = {"isched_write": True}
-"""Execution options of a transaction that will write: SQLite then takes its lock at the start and cannot deadlock on an upgrade."""
+"""Options of a transaction that will write: SQLite then takes its lock at the start and cannot deadlock on an upgrade."""
 
 
 def open_engine(url: str | Path | URL, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Engine:

@@ -20,7 +20,7 @@ _LOCK = 0x15C4ED  # PostgreSQL advisory lock: any number, the same for every pro
 
 
 def prepare(engine: Engine) -> None:
-    """Make the database usable: SQLite is migrated on the spot; PostgreSQL must have been (ConfigError with the command if not)."""
+    """Make the database usable: SQLite is migrated on the spot; for PostgreSQL a ConfigError names the command that does it."""
     current = revision(engine)
     if current == HEAD:
         return

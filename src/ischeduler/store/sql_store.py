@@ -44,7 +44,8 @@ class SqlStore:
         stored = replace(run, version=run.version + 1)
         row = {**_run_row(stored), "id": run.id, "created_at": run.created_at, "updated_at": self._clock()}
         with self._writing.begin() as connection:
-            done = connection.execute(_insert_once(connection, RUNS).values(row))
+            query = _insert_once(connection, RUNS).values(row)
+            done = connection.execute(query, execution_options={"preserve_rowcount": True})
         if done.rowcount == 0:
             raise StoreConflict(f"a run named {run.id} exists already; choose another id.")
         return stored

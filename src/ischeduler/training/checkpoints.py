@@ -87,8 +87,8 @@ class CheckpointStore:
         except FileNotFoundError:
             return []
         for entry in entries:
-            name = CheckpointName.try_parse(entry.rpartition(".")[0])
-            if name is not None and not entry.startswith(TEMP_PREFIX):
+            name = CheckpointName.of_file(entry)
+            if name is not None:
                 found.add(name)
         if self.run_dir is None:
             return sorted(found, key=lambda name: (name.position, name.token), reverse=True)
@@ -214,7 +214,7 @@ class CheckpointStore:
             stem = entry.removeprefix(TEMP_PREFIX).rpartition("-")[0].removesuffix(".json")
             name = CheckpointName.try_parse(stem)
             return name is not None and name.token <= self.token
-        name = CheckpointName.try_parse(entry.rpartition(".")[0])
+        name = CheckpointName.of_file(entry)
         return name is not None and str(name) not in kept and name.token <= self.token
 
 

@@ -49,10 +49,10 @@ class Context:
 
 
 def own_rank(env: Mapping[str, str]) -> int:
-    """The process's rank: torchrun's RANK, else Slurm's SLURM_PROCID, else 0."""
-    for key in ("RANK", "SLURM_PROCID"):
+    """The process's rank: torchrun's RANK, else a LOCAL_RANK above 0 (Lightning's launcher), else SLURM_PROCID, else 0."""
+    for key in ("RANK", "LOCAL_RANK", "SLURM_PROCID"):
         text = env.get(key, "")
-        if text.isdigit():
+        if text.isdigit() and (int(text) > 0 or key != "LOCAL_RANK"):
             return int(text)
     return 0
 

@@ -97,11 +97,26 @@ class Incarnation:
         return self.peers.rank(self.context.rank)
 
     def open(self) -> None:
-        """Catch the stop signals and start the clock of periodic checkpoints."""
+        """Catch the stop signals and start the clock of periodic checkpoints.
+
+        Raises SystemExit(85) where this incarnation has stopped already: a launcher that restarts failed workers
+        (torchrun --max-restarts) takes code 85 for a failure.
+        """
+        self._refuse_restart()
         self.flag.install()
         if self.context.spool is not None and self.rank == 0:
             self._spool = SpoolWriter(self.context.spool, self.context.run_id, self.context.token)
         self._schedule_save(self.every_s)
+
+    def _refuse_restart(self) -> None:
+        run_dir = self.context.run_dir
+        try:
+            code = None if run_dir is None else run_dir.read_stopped(self.context.token)
+        except OSError:
+            return
+        if code is not None:
+            say(f"attempt {self.context.token} has stopped already; it is not started again")
+            raise SystemExit(code)
 
     def close(self, error: BaseException | None = None) -> None:
         """Give signals back; report when `error` says that memory ran out."""
@@ -161,7 +176,9 @@ class Incarnation:
         assert run_dir is not None
         while self.context.token not in run_dir.bases():
             if time.monotonic() > end_s:
-                raise TimeoutError(f"Rank {self.rank} waited {_BASE_WAIT_S:.0f} s for rank 0 to choose a checkpoint; is rank 0 running?")
+                raise TimeoutError(
+                    f"Rank {self.rank} waited {_BASE_WAIT_S:.0f} s for rank 0 to choose a checkpoint; is rank 0 running?"
+                )
             time.sleep(0.5)
 
     # At step boundaries
@@ -277,4 +294,5 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str, dict, list)):
         return value
     item = getattr(value, "item", None)
-    return float(item() if callable(item) else value)
+    plain: Any = item() if callable(item) else value
+    return float(plain)

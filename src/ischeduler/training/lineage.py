@@ -44,10 +44,14 @@ class CheckpointName:
         except ValueError:
             return None
 
+    @classmethod
+    def of_file(cls, entry: str) -> CheckpointName | None:
+        """The checkpoint that a file in the folder belongs to (`NAME.pt`, `NAME.json`); None for a foreign file."""
+        match = _NAME.match(entry)
+        return cls.parse(match[0]) if match is not None and entry[match.end() :].startswith(".") else None
 
-def lineage(
-    names: Iterable[CheckpointName], bases: Mapping[Token, CheckpointName | None], me: Token
-) -> list[CheckpointName]:
+
+def lineage(names: Iterable[CheckpointName], bases: Mapping[Token, CheckpointName | None], me: Token) -> list[CheckpointName]:
     """Checkpoints that incarnation `me` may resume, best first.
 
     `bases` maps each incarnation that has written base.json to what it resumed from (None: from scratch).

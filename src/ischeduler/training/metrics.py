@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
     return gpus
 
 
+def nvidia_smi(environ: Mapping[str, str]) -> list[str]:
+    """The command that shows this job's GPUs; empty where there is none or CUDA_VISIBLE_DEVICES hides them all."""
+    program, visible = shutil.which("nvidia-smi"), environ.get("CUDA_VISIBLE_DEVICES")
+    if program is None or visible in ("", "-1", "NoDevFiles"):
+        return []
+    return [program] if visible is None else [program, "-i", visible]
+
+
 class GpuMeter:
     """Asks nvidia-smi in a thread of its own, for a hanging driver must not hold up the heartbeat.
 
@@ -77,8 +86,7 @@ class GpuMeter:
     """
 
     def __init__(self, every_s: float, command: Sequence[str] | None = None) -> None:
-        program = shutil.which("nvidia-smi")
-        self._command = list(command) if command is not None else [program] if program else []
+        self._command = list(command) if command is not None else nvidia_smi(os.environ)
         self._every_s = every_s
         self._stop = threading.Event()
         self.latest: list[dict[str, Any]] = []
@@ -95,7 +103,12 @@ class GpuMeter:
         """One query; a failure is counted and clears `latest`."""
         try:
             answer = subprocess.run(
-                [*self._command, *_GPU_QUERY], capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL
+                [*self._command, *_GPU_QUERY],
+                capture_output=True,
+                text=True,
+                timeout=_GPU_TIMEOUT_S,
+                check=True,
+                stdin=subprocess.DEVNULL,
             )
         except (OSError, subprocess.SubprocessError):
             self.failures += 1

@@ -13,7 +13,8 @@ _CUDA = re.compile(
     rb"|\bNCCL .{0,80}out of memory"
 )
 _HOST = re.compile(
-    rb"(?m:^(?:numpy[\w.]*\.)?_?(?:Array)?MemoryError\b)|DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc|Cannot allocate memory"
+    rb"(?m:^(?:numpy[\w.]*\.)?_?(?:Array)?MemoryError\b)|DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc"
+    rb"|Cannot allocate memory"
     rb"|oom[-_]kill|Out of memory: Kill(?:ed)? process|[Ee]xceeded (?:step |job )?memory limit|Exceeded job memory"
     rb"|Some of (?:your processes|the step tasks) (?:may )?have been OOM Killed|java\.lang\.OutOfMemoryError"
     rb"|DataLoader worker .{0,60}is killed by signal: (?:Bus error|Killed)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
@@ -41,7 +42,15 @@ def read_push_token(path: Path) -> str:
 
 def as_json(event: SpoolEvent) -> dict[str, Any]:
     """An event in the form it has in the spool."""
-    return {"v": 1, "run": event.run, "token": str(event.token), "seq": event.seq, "t": event.t, "kind": event.kind, "data": event.data}
+    return {
+        "v": 1,
+        "run": event.run,
+        "token": str(event.token),
+        "seq": event.seq,
+        "t": event.t,
+        "kind": event.kind,
+        "data": event.data,
+    }
 
 
 class Pusher:
@@ -50,7 +59,9 @@ class Pusher:
     The receiver drops repeats by (token, seq). Failures wait twice as long each time, up to five minutes, with jitter.
     """
 
-    def __init__(self, url: str, run_dir: Path, run: str, token: Token, *, secret: str | None, every_s: float, post: Post | None = None) -> None:
+    def __init__(
+        self, url: str, run_dir: Path, run: str, token: Token, *, secret: str | None, every_s: float, post: Post | None = None
+    ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"ISCHED_PUSH_URL must begin with http:// or https://, got '{url[:60]}'.")
         self._url, self._run, self._token, self._every_s = url, run, token, every_s
@@ -149,5 +160,5 @@ def _post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except (ValueError, RuntimeError) as error:  # http.client's protocol errors on a garbled answer
+    except http.client.HTTPException as error:  # a garbled answer
         raise OSError(str(error)) from error

@@ -112,7 +112,9 @@ class RunDir:
             return None
         try:
             job_id = value["job_id"]
-            return Claim(None if job_id is None else str(job_id), str(value["host"]), int(value["pid"]), float(value["started_at"]))
+            return Claim(
+                None if job_id is None else str(job_id), str(value["host"]), int(value["pid"]), float(value["started_at"])
+            )
         except (KeyError, TypeError, ValueError):
             return None
 

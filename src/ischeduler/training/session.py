@@ -62,9 +62,7 @@ class TrainingSession:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         try:
             if error is None:
                 self._finish()
@@ -98,7 +96,10 @@ class TrainingSession:
         return saved
 
     def should_stop(self) -> bool:
-        """At a step boundary of a loop of one's own: True when it is time to call `stop()`. Saves when a save is due. Collective."""
+        """At a step boundary of a loop of one's own: True when it is time to call `stop()`. Saves when that is due.
+
+        Collective: every rank calls it at the same boundaries.
+        """
         action = self.job.boundary(epoch_tail=self._at_epoch_tail())
         if action in (Action.SAVE, Action.SAVE_CONTROL):
             self.save(action.reason)
@@ -137,8 +138,8 @@ class TrainingSession:
         self.steps_per_epoch = self.steps_per_epoch or place["steps_per_epoch"]
         self.job.pace.load_state(state["pace"])
         if state["order"] and len(state["order"]) == ranks:
-            self._pending = state["order"][self.job.rank]
-            states.set_rng_state(self._pending["now"]["rng"])
+            own = self._pending = state["order"][self.job.rank]
+            states.set_rng_state(own["now"]["rng"])
         elif state["order"]:
             say(f"{ranks} ranks instead of {len(state['order'])}: random generators start afresh")
 

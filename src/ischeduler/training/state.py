@@ -49,9 +49,11 @@ def read_state(path: Path) -> dict[str, Any]:
 def get_set(name: str, item: Any) -> GetSet:
     """How to read and restore one object's state. Raises TypeError for what has no state."""
     item = unwrapped(item)
-    if isinstance(item, tuple) and len(item) == 2 and all(callable(part) for part in item):
-        return item
-    get, put = getattr(item, "state_dict", None), getattr(item, "load_state_dict", None)
+    pair: tuple[Any, ...] = item if isinstance(item, tuple) else ()
+    if len(pair) == 2 and all(callable(part) for part in pair):
+        return pair[0], pair[1]
+    get: Any = getattr(item, "state_dict", None)
+    put: Any = getattr(item, "load_state_dict", None)
     if not callable(get) or not callable(put):
         raise TypeError(
             f"{name}= must have state_dict() and load_state_dict(), or be a pair of functions (get, set); "

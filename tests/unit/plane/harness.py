@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from world import FakeBatch, Files, Letters, Spools, Store, World
+
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Run
 from ischeduler.plane.loop import Plane, TickReport
 from ischeduler.ports import Provisioner
-from world import FakeBatch, Files, Letters, MemoryStore, Spools, World
 
 
 class FixedReplanner:
@@ -28,7 +29,7 @@ class Rig:
 
     def __init__(self, world: World | None = None, clusters: Sequence[str] = ("one",), **options: Any) -> None:
         self.world = world or World()
-        self.store, self.files, self.letters = MemoryStore(), Files(self.world), Letters()
+        self.store, self.files, self.letters = Store(), Files(self.world), Letters()
         self.batches = {name: FakeBatch(self.world, name) for name in clusters}
         self.options = options
         self._plane: Plane | None = None
@@ -49,7 +50,9 @@ class Rig:
         self._plane = self._plane or self.plane()
         return self._plane.tick()
 
-    def drive(self, until: Callable[[Run], bool] | None = None, *, run_id: str = "r-1", hours: float = 6.0, every_s: float = 10.0) -> Run:
+    def drive(
+        self, until: Callable[[Run], bool] | None = None, *, run_id: str = "r-1", hours: float = 6.0, every_s: float = 10.0
+    ) -> Run:
         """Tick until the run satisfies ``until`` (default: has ended); AssertionError when it takes longer than ``hours``."""
         done = until or (lambda r: r.state.ended)
         end = self.world.now() + hours * 3600

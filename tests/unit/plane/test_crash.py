@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from harness import Rig
-from world import Job, Training, World, make_plan, make_run
+from world import Job, QuickStore, Training, World, make_plan, make_run
 
 from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.run import RunState
@@ -58,6 +58,7 @@ class DoomedRig(Rig):
 
     def __init__(self, fate: Fate, world: World) -> None:
         super().__init__(world)
+        self.store = QuickStore()
         self.fate = fate
         self.deaths = 0
 
@@ -97,7 +98,7 @@ def live(fate: Fate, accounting: bool) -> DoomedRig:
 
 
 def assert_single(rig: Rig) -> None:
-    running = [j for j in rig.world.alive("r-1")]
+    running = rig.world.alive("r-1")
     assert len(running) <= 1, [(j.job_id, j.spec.key, j.state) for j in running]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from harness import FixedReplanner, Rig
@@ -118,7 +119,7 @@ def test_late_events_of_a_superseded_attempt_change_nothing():
     assert t.done_by == []
 
 
-@pytest.mark.parametrize("fault", ["lost", "accepted"])
+@pytest.mark.parametrize("fault", ["lost", "accepted", "late"])
 def test_uncertain_submission_is_looked_up(fault: str):
     rig = Rig()
     rig.world.faults = [fault]
@@ -428,3 +429,93 @@ def test_hand_over_runs_at_most_two_and_ends_the_older():
     assert most == 2
     assert not rig.world.alive("r-1")
     assert Cause.FINISHED in {a.cause for a in run.attempts}
+
+
+def test_job_that_comes_back_after_its_successor_is_cancelled():
+    rig = Rig()
+    rig.world.trainings["r-1"] = Training(epochs=8)
+    rig.plane().delegate(make_run(make_plan(epochs=8, walltime_s=3600)))
+    rig.drive(lambda r: r.progress.epochs_done == 2)
+    old = rig.world.alive("r-1")[0]
+    rig.world.fail_node(old)
+    rig.drive(lambda r: len(r.attempts) == 2 and r.attempts[1].job_id is not None)
+    rig.world.requeue(old)
+    rig.tick()
+    assert old.state is JobState.CANCELLED
+    assert rig.drive().state is RunState.COMPLETED
+
+
+def test_job_that_comes_back_before_its_successor_goes_on():
+    rig = Rig()
+    rig.world.trainings["r-1"] = Training(epochs=8)
+    rig.plane().delegate(make_run(make_plan(epochs=8, walltime_s=3600)))
+    rig.drive(lambda r: r.progress.epochs_done == 2)
+    old = rig.world.alive("r-1")[0]
+    rig.world.fail_node(old)
+    rig.tick()
+    assert rig.run().state is RunState.BETWEEN_SEGMENTS
+    rig.world.requeue(old)
+    rig.tick()
+    assert rig.run().state is RunState.QUEUED
+    run = rig.drive()
+    assert run.state is RunState.COMPLETED
+    assert len(run.attempts) == 1
+
+
+def test_exit_0_with_epochs_missing_is_not_completed():
+    rig = Rig()
+    rig.world.trainings["r-1"] = t = Training(epochs=6, quits_at=2)
+    rig.plane().delegate(make_run(make_plan(epochs=6, walltime_s=3600)))
+    run = rig.drive(lambda r: r.attempts != () and r.attempts[0].cause is not None)
+    assert run.attempts[0].cause is Cause.UNKNOWN
+    assert "2 of 6 epochs" in run.attempts[0].reason
+    t.quits_at = None
+    assert rig.drive().state is RunState.COMPLETED
+
+
+def test_a_training_that_ignores_the_move_is_cancelled_in_the_end():
+    rig = Rig(clusters=("one", "two"))
+    rig.world.trainings["r-1"] = Training(epochs=600, deaf=True)
+    rig.plane().delegate(make_run(make_plan(epochs=600, walltime_s=36000)))
+    rig.drive(lambda r: r.progress.epochs_done == 2)
+    rig.plane().move("r-1", make_plan(cluster="two", epochs=600, walltime_s=36000))
+    asked_at = rig.world.now()
+    run = rig.drive(lambda r: len(r.attempts) == 2)
+    assert run.attempts[0].state is JobState.CANCELLED
+    assert run.attempts[0].cause is Cause.MOVED
+    assert 240 <= rig.world.now() - asked_at <= 300
+
+
+def test_wrong_estimate_gets_the_whole_limit_before_it_is_given_up():
+    rig = Rig()
+    rig.world.trainings["r-1"] = Training(epochs=3, epoch_s=1000)
+    plan = replace(make_plan(epochs=3, epoch_s=10, walltime_s=300), max_walltime_s=7200.0)
+    rig.plane().delegate(make_run(plan))
+    run = rig.drive()
+    assert run.state is RunState.COMPLETED
+    assert [a.resources.walltime_s for a in run.attempts][:2] == [120.0, 7200.0]
+
+
+def test_a_script_that_never_starts_its_wrapper_is_not_lost():
+    """Exit code 127 from the shell: no event ever; the batch system alone tells of it."""
+    rig = Rig()
+    rig.plane().delegate(make_run())
+    rig.drive(lambda r: r.state is RunState.QUEUED)
+    job = rig.world.alive("r-1")[0]
+    job.started, job.ended, job.state, job.exit_code = rig.world.now(), rig.world.now(), JobState.FAILED, 127
+    run = rig.drive(lambda r: r.attempts[0].cause is not None)
+    assert run.attempts[0].cause is Cause.USER_ERROR
+    assert "127" in run.attempts[0].reason
+
+
+def test_events_are_kept_once_and_tell_the_story():
+    rig = Rig()
+    rig.world.trainings["r-1"] = Training(epochs=2)
+    rig.plane().delegate(make_run(make_plan(epochs=2, walltime_s=3600)))
+    rig.drive()
+    story = [(e.data["from"], e.data["to"]) for _, e in rig.store.log if e.kind == "state"]
+    assert story[0] == ("planned", "submitting")
+    assert story[-1] == ("between_segments", "completed")
+    assert all(a[1] == b[0] for a, b in pairwise(story))
+    job = [(e.token, e.seq) for _, e in rig.store.log if e.source == "job"]
+    assert len(set(job)) == len(job) == len(rig.world.trainings["r-1"].spool)

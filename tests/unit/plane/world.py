@@ -5,11 +5,11 @@ Time passes only by :meth:`World.advance`. Nothing here reads the plane's code: 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ischeduler.core.errors import BatchUnavailable, NotFound, StoreConflict, SubmitRefused, SubmitUncertain
+from ischeduler.core.errors import BatchUnavailable, SubmitRefused, SubmitUncertain
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
@@ -18,7 +18,7 @@ from ischeduler.core.plan import Needs, Plan, Segment
 from ischeduler.core.run import Caps, Run, RunState
 from ischeduler.core.sizes import GIB
 from ischeduler.core.workload import Workload
-from ischeduler.ports import Lease
+from ischeduler.testing.memory_store import MemoryStore
 
 T0 = 1_000_000.0
 MIN_JOB_AGE_S = 300.0
@@ -71,57 +71,24 @@ class Clock:
             self.world.advance(seconds)
 
 
-class MemoryStore:
-    def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
-        self.log: list[tuple[int, Event]] = []
-        self.leases: dict[str, Lease] = {}
-        self.records: dict[tuple[str, str, float], HistoryRecord] = {}
+class Store(MemoryStore):
+    """The package's own in-memory store, with its log and evidence in the open."""
 
-    def create_run(self, run: Run) -> Run:
-        if run.id in self.runs:
-            raise StoreConflict(run.id)
-        self.runs[run.id] = replace(run, version=1)
-        return self.runs[run.id]
+    @property
+    def log(self) -> list[tuple[int, Event]]:
+        return list(enumerate(self._events, start=1))
 
-    def get_run(self, run_id: str) -> Run:
-        if run_id not in self.runs:
-            raise NotFound(run_id)
-        return self.runs[run_id]
+    @property
+    def records(self) -> dict[tuple[str, str, float], HistoryRecord]:
+        return self._history
 
-    def list_runs(self, *, owner: str | None = None, states: Collection[RunState] | None = None) -> Sequence[Run]:
-        return [r for r in self.runs.values() if owner in (None, r.owner) and (states is None or r.state in states)]
 
-    def save_run(self, run: Run, events: Iterable[Event] = ()) -> Run:
-        if self.runs[run.id].version != run.version:
-            raise StoreConflict(run.id)
-        known = {(e.run_id, e.source, e.token, e.seq) for _, e in self.log if e.seq}
-        for event in events:
-            if not event.seq or (event.run_id, event.source, event.token, event.seq) not in known:
-                self.log.append((len(self.log) + 1, event))
-        self.runs[run.id] = replace(run, version=run.version + 1)
-        return self.runs[run.id]
+class QuickStore(Store):
+    """Without the trip through JSON at each save, for tests of a thousand lives; runs are immutable anyway."""
 
-    def events(self, run_id: str, *, after: int = 0) -> Sequence[tuple[int, Event]]:
-        return [(n, e) for n, e in self.log if n > after and e.run_id == run_id]
-
-    def acquire_lease(self, name: str, holder: str, ttl_s: float, now: float) -> Lease | None:
-        old = self.leases.get(name)
-        if old is not None and old.holder != holder and old.expires_at > now:
-            return None
-        token = old.token if old is not None and old.holder == holder else (old.token + 1 if old else 1)
-        self.leases[name] = Lease(name, holder, token, now + ttl_s)
-        return self.leases[name]
-
-    def release_lease(self, lease: Lease) -> None:
-        if self.leases.get(lease.name, lease).token == lease.token:
-            self.leases.pop(lease.name, None)
-
-    def record(self, record: HistoryRecord) -> None:
-        self.records[(record.run_id, record.kind, record.finished_at)] = record
-
-    def history(self, **_: Any) -> Sequence[HistoryRecord]:
-        return list(self.records.values())
+    def _put(self, run: Run) -> Run:
+        self._runs[run.id] = replace(run, version=run.version + 1)
+        return self._runs[run.id]
 
 
 @dataclass
@@ -167,6 +134,8 @@ class Training:
     hangs_at: int | None = None
     saves: bool = True
     silent: bool = False
+    deaf: bool = False
+    quits_at: int | None = None
     fence: tuple[int, int] = (0, 0)
     claims: dict[tuple[int, int], str] = field(default_factory=dict)
     saved: list[tuple[int, tuple[int, int]]] = field(default_factory=list)
@@ -192,6 +161,13 @@ class World:
         self.max_alive: dict[str, int] = {}
         self.ids = 100
         self.disk_full = False
+        self.late: list[tuple[float, str, JobSpec]] = []
+
+    def accept(self, cluster: str, job: JobSpec) -> Job:
+        self.ids += 1
+        made = Job(str(self.ids), job, self.now())
+        self.jobs.setdefault(cluster, []).append(made)
+        return made
 
     def all_jobs(self, run_id: str | None = None) -> list[Job]:
         found = [j for jobs in self.jobs.values() for j in jobs]
@@ -220,6 +196,9 @@ class World:
             step = min(step_s, left)
             self.clock.time += step
             left -= step
+            for entry in [e for e in self.late if e[0] <= self.now()]:
+                self.late.remove(entry)
+                self.accept(entry[1], entry[2])
             for job in self.all_jobs():
                 self._step(job, step)
 
@@ -295,6 +274,8 @@ class World:
             )
         if t.saves:
             self._save(job, t, "periodic")
+        if job.epoch == t.quits_at:
+            self._exit(job, 0, "completed")
         if job.epoch >= t.epochs:
             if not t.silent:
                 self.say(job, "finished", epochs=job.epoch, steps=job.epoch * 100)
@@ -323,7 +304,7 @@ class World:
         self.say(job, "signal", name="SIGUSR2")
         if t.hangs_at is not None and job.epoch >= t.hangs_at:
             return
-        if not t.saves:
+        if not t.saves or t.deaf:
             return
         self._save(job, t, reason)
         self._exit(job, 85, "checkpointed")
@@ -386,11 +367,12 @@ class FakeBatch:
             raise SubmitRefused(f"refused: {fault}", kind=fault)
         if fault == "lost":
             raise SubmitUncertain("timed out, not accepted")
+        if fault == "late":
+            self.world.late.append((self.world.now() + 12, self._name, job))
+            raise SubmitUncertain("timed out, accepted 12 s later")
         if job.exclude_nodes and not set(self.world.nodes) - set(job.exclude_nodes):
             raise SubmitRefused("Requested node configuration is not available", kind="invalid")
-        self.world.ids += 1
-        made = Job(str(self.world.ids), job, self.world.now())
-        self.world.jobs.setdefault(self._name, []).append(made)
+        made = self.world.accept(self._name, job)
         if fault == "accepted":
             raise SubmitUncertain("timed out, accepted all the same")
         return made.job_id

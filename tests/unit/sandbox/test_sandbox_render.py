@@ -100,6 +100,8 @@ def test_switches() -> None:
     assert "jwt" not in rendered(without_rest) + slurmdbd_conf(without_rest, LAYOUT, ports_of(spec))
 
 
-@pytest.mark.parametrize(("version", "says"), [((22, 5), "#"), ((23, 2), "#"), ((23, 11), "Cgroup"), ((24, 5), "Cgroup")])
-def test_cgroups_are_switched_off_where_slurm_knows_how(version: tuple[int, int], says: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "says"), [((21, 8), "#"), ((22, 5), "CgroupPlugin=cgroup/v1"), ((23, 11), "CgroupPlugin=disabled")]
+)
+def test_slurmd_is_kept_from_looking_for_cgroups(version: tuple[int, int], says: str) -> None:
     assert cgroup_conf(version).startswith(says)

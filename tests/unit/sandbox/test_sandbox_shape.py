@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ischeduler.core.cluster import Accelerator, Cluster, NodeType, Partition
@@ -72,6 +72,7 @@ def test_a_cluster_without_node_types_is_refused() -> None:
         spec_from_cluster(Cluster("empty", partitions=(Partition("p", ("t",)),)))
 
 
+@example(walltime_s=None, count=None, name="_", minutes_per_hour=1.0)
 @given(
     walltime_s=st.one_of(st.none(), st.just(math.inf), st.floats(1, 1e8)),
     count=st.one_of(st.none(), st.integers(0, 10_000)),
@@ -97,6 +98,7 @@ def test_any_entry_gives_a_valid_spec_that_survives_json(
         ({"users": ("Alice",)}, "user 'Alice'"),
         ({"users": ()}, "at least one account and one user"),
         ({"nodes": (*demo_spec().nodes, SandboxNode("g01"))}, "given twice"),
+        ({"partitions": demo_spec().partitions * 2}, "is given twice"),
         ({"nodes": (*demo_spec().nodes, SandboxNode("z", gres="gpu:2"))}, "expected gpu:TYPE:COUNT"),
         ({"nodes": (*demo_spec().nodes, SandboxNode("z", cpus=0))}, "at least one CPU"),
         ({"nodes": demo_spec().nodes[1:]}, "unknown node 'd01'"),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from ischeduler.core.codec import from_plain, to_plain
 from ischeduler.core.cluster import Cluster, NodeType, Partition
+from ischeduler.core.codec import from_plain, to_plain
 from ischeduler.core.errors import BadInput, EstimatorFailed
 from ischeduler.core.estimate import BASES, Estimate
 from ischeduler.core.history import HistoryRecord

@@ -32,7 +32,9 @@ def host_memory(workload: Workload, trace: TraceReport | None, on_accelerator: b
         if trace is not None:
             process += trace.weights_bytes if on_accelerator else trace.allocated_bytes * _CPU_TENSORS[place]
         quantiles.append(process * max(1, processes) + held)
-    return Estimate(*quantiles, "bytes", SOURCE, basis="trace" if trace else "analytic", reason=_reason(workload, trace, on_accelerator))
+    low, middle, high = quantiles
+    basis = "trace" if trace else "analytic"
+    return Estimate(low, middle, high, "bytes", SOURCE, basis=basis, reason=_reason(workload, trace, on_accelerator))
 
 
 def _reason(workload: Workload, trace: TraceReport | None, on_accelerator: bool) -> str:

@@ -33,18 +33,16 @@ def run_limited(
 ) -> Outcome:
     """Run to the end or to a limit. OSError when it cannot be started."""
     started = time.monotonic()
-
-    def limit() -> None:
-        ceiling = memory_limit_bytes + _ADDRESS_HEADROOM
-        resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
+    ceiling = memory_limit_bytes + _ADDRESS_HEADROOM
     with log.open("wb") as sink:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=directory or None,
-            env=dict(environment), start_new_session=True, preexec_fn=limit,
+            env=dict(environment), start_new_session=True,
         )
         try:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (ceiling, ceiling))
+                resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
             stopped, peak = _watch(process, started + time_limit_s, memory_limit_bytes)
         finally:
             _end_group(process)

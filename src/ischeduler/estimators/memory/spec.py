@@ -19,7 +19,8 @@ class TraceSpec:
 
     ``accumulate`` is True where gradients are kept over several backward passes. ``options`` are the workload's own:
     ``model.NAME`` and ``optimizer.NAME`` become keyword arguments, ``sequence_length`` and ``input`` ('image' or 'tokens')
-    describe a sample.
+    describe a sample, and ``zero_grad`` 'keep' says that gradients are set to zero and not dropped between steps
+    (PyTorch's default before 2.0).
     """
 
     model: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,16 +60,20 @@ def _place(load: Callable[[], Any], device: str) -> Any:
     except BadInput:
         raise
     except Exception:
-        with torch.utils._python_dispatch._disable_current_modes():
+        with torch_private.without_modes():
             model = load()
         return torch_private.swap_for_fake(model, device)
 
 
 def _measure(model: Any) -> _Sizes:
     parameters = list(model.parameters())
-    size = lambda tensors: sum(t.numel() * t.element_size() for t in tensors)  # noqa: E731
     trainable = [p for p in parameters if p.requires_grad]
-    return _Sizes(size(parameters) + size(model.buffers()), size(trainable), sum(p.numel() for p in parameters))
+    weights = _bytes(parameters) + _bytes(model.buffers())
+    return _Sizes(weights, _bytes(trainable), sum(p.numel() for p in parameters))
+
+
+def _bytes(tensors: Iterable[Any]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _one_step(
@@ -89,7 +93,11 @@ def _one_step(
         del loss, batch
     recorder.begin("optimizer")
     optimizer.step()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=not _keeps_gradients(spec))
+
+
+def _keeps_gradients(spec: TraceSpec) -> bool:
+    return spec.options.get("zero_grad") == "keep"
 
 
 def _autocast(precision: str, device: str) -> Any:
@@ -99,12 +107,12 @@ def _autocast(precision: str, device: str) -> Any:
 
 def _report(spec: TraceSpec, recorder: Recorder, sizes: _Sizes, device: str) -> TraceReport:
     allocator = replay(accumulate_in_place(recorder.events, recorder.sums))
-    optimizer = max(0, sizes.persistent - sizes.weights)
+    kept = sizes.gradients if _keeps_gradients(spec) else 0
+    optimizer = max(0, sizes.persistent - sizes.weights - kept)
     activations = max(0, allocator.peak_allocated - sizes.weights - sizes.gradients - optimizer)
     gradients = max(0, allocator.peak_allocated - sizes.weights - optimizer - activations)
-    notes = () if torch_private.tested_version(torch.__version__) else (
-        f"the tracer was not verified with torch {torch.__version__}.",
-    )
+    known = torch_private.tested_version(torch.__version__)
+    notes = () if known else (f"the tracer was not verified with torch {torch.__version__}",)
     return TraceReport(
         spec.batch, "fake-accelerator" if device == torch_private.DEVICE else "fake-cpu", torch.__version__,
         sizes.parameters, sizes.weights, gradients, optimizer, activations, allocator.peak_allocated,

@@ -17,15 +17,21 @@ TESTED = ((2, 13),)
 DEVICE = "gpu"
 
 # CUDA's autocast lists; source: aten/src/ATen/autocast_mode.h (AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32).
-_LOWER = """conv1d conv2d.padding conv2d conv3d conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution
-matmul mm bmm addmm addmv addr addbmm baddbmm mv linear prelu chain_matmul linalg_multi_dot scaled_dot_product_attention
-_scaled_dot_product_flash_attention""".split()
-_FLOAT = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
-pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm group_norm nuclear_norm cosine_similarity
-poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss
-mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss
-binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp softmax.int log_softmax.int cumprod cumsum prod sum
-sum.dim_IntList norm.ScalarOpt_dim""".split()
+_LOWER = (
+    "conv1d", "conv2d.padding", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d.input",
+    "conv_transpose3d.input", "convolution", "matmul", "mm", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm", "mv",
+    "linear", "prelu", "chain_matmul", "linalg_multi_dot", "scaled_dot_product_attention",
+    "_scaled_dot_product_flash_attention",
+)
+_FLOAT = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",
+    "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm",
+    "group_norm", "nuclear_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss",
+    "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
+    "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
+    "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "softmax.int", "log_softmax.int",
+    "cumprod", "cumsum", "prod", "sum", "sum.dim_IntList", "norm.ScalarOpt_dim",
+)
 _LEAVES = ("silu_backward", "mish_backward", "native_channel_shuffle")
 
 _kept: list[Any] = []  # libraries unregister when collected
@@ -91,6 +97,13 @@ def flop_formula(func: Any) -> Callable[..., int] | None:
     return flop_registry.get(getattr(func, "_overloadpacket", None))
 
 
+def without_modes() -> Any:
+    """A context in which neither fake tensors nor recorders are active."""
+    from torch.utils import _python_dispatch
+
+    return _python_dispatch._disable_current_modes()
+
+
 def swap_for_fake(module: Any, device: str) -> Any:
     """Replace a real module's parameters and buffers by fake ones on ``device``; call inside the fake mode."""
     import torch
@@ -149,7 +162,8 @@ def _install_autocast() -> None:
                 library.impl(name if overload else base, _casting(operation, lower))
     rest = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
     rest.fallback(torch.library.fallthrough_kernel)
-    leave = torch.autocast.__exit__
+    autocast: Any = torch.autocast
+    leave = autocast.__exit__
 
     def leave_and_forget(self: Any, *args: Any) -> Any:
         result = leave(self, *args)
@@ -157,14 +171,15 @@ def _install_autocast() -> None:
             _casts.clear()
         return result
 
-    torch.autocast.__exit__ = leave_and_forget
+    autocast.__exit__ = leave_and_forget
     _kept.extend((library, rest))
 
 
 def _casting(operation: Any, lower: bool) -> Callable[..., Any]:
     import torch
 
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    private: Any = torch._C
+    keys = private.DispatchKeySet(private.DispatchKey.AutocastPrivateUse1)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):

@@ -83,8 +83,8 @@ def _loss_of(output: Any, targets: Any) -> Any:
         return given
     if isinstance(output, (tuple, list)):
         heads = list(output)
-    elif hasattr(output, "logits"):
-        heads = [output.logits]
+    elif getattr(output, "logits", None) is not None:
+        heads = [output.logits]  # type: ignore[union-attr]
     elif isinstance(output, dict):
         heads = list(output.values())
     else:

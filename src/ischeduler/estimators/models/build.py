@@ -212,9 +212,12 @@ def _imported(action: Callable[[], Any], reference: Reference, base: Path) -> An
         return action()
     except ModuleNotFoundError as error:
         if error.name == reference.place.partition(".")[0]:
-            raise BadInput(f"There is no module '{reference.place}' in {base} or the environment; correct the reference.") from None
-        raise BadInput(f"'{reference.place}' needs the package '{error.name}', which {sys.executable} lacks; install it.") from None
+            text = f"There is no module '{reference.place}' in {base} or the environment; correct the reference."
+        else:
+            text = f"'{reference.place}' needs the package '{error.name}', which {sys.executable} lacks; install it."
+        raise BadInput(text) from None
     except SystemExit:
-        raise BadInput(f"Importing '{reference.place}' ended the process; guard its main part with __name__ == '__main__'.") from None
+        text = f"Importing '{reference.place}' ended the process; guard its main part with __name__ == '__main__'."
+        raise BadInput(text) from None
     except Exception as error:
         raise BadInput(f"Importing '{reference.place}' failed: {type(error).__name__}: {error}; correct it first.") from None

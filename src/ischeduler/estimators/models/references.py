@@ -26,7 +26,7 @@ _MAX_HASHED_FILES = 200
 
 @dataclass(frozen=True)
 class Reference:
-    """``kind`` is one of :data:`LIBRARIES`, 'module', 'file', 'object' or 'bare'; ``place`` the module or file, ``name`` the rest."""
+    """``kind`` is of :data:`LIBRARIES`, 'module', 'file', 'object' or 'bare'; ``place`` the module or file, ``name`` the rest."""
 
     kind: str
     place: str

@@ -22,6 +22,7 @@ IDLE_WEIGHT = 12.0
 PROBE_SHARE = 0.15
 """Slurm's own guess misses by a factor of 40-60 (mean squared error of log10 wait 2.5-3.2), so it moves the median little."""
 STALE_S = 900.0
+_NARROWEST = 0.01  # equal quantiles still need a slope
 
 
 class QueueEstimator:
@@ -36,7 +37,8 @@ class QueueEstimator:
 
     def estimate(self, request: EstimateRequest) -> Estimate:
         """Always answers: with nothing to go by, widely, and says so."""
-        assert request.cluster is not None and request.partition is not None  # the contract was checked
+        assert request.cluster is not None  # the contract was checked
+        assert request.partition is not None
         resources, partition = resources_of(request), request.partition.name
         here = (r for r in request.history if r.cluster == request.cluster.name)
         past = past_waits(here, partition, resources.nodes, request.now)
@@ -61,18 +63,18 @@ class QueueEstimator:
 
 def probability_within(wait: Estimate, seconds: float = QUICK_S) -> float:
     """The chance that a wait is at most that long: log-linear between the quantiles, tails of the same slope."""
-    points = [(math.log(max(1.0, q)), p) for q, p in ((wait.p10, 0.1), (wait.p50, 0.5), (wait.p90, 0.9))]
+    low, middle, high = (math.log(max(1.0, q)) for q in (wait.p10, wait.p50, wait.p90))
+    middle = max(middle, low + _NARROWEST)
+    high = max(high, middle + _NARROWEST)
     x = math.log(max(1.0, seconds))
-    low, high = (points[0], points[1]) if x <= points[1][0] else (points[1], points[2])
-    width = high[0] - low[0]
-    if width <= 0:
-        return 0.98 if x >= high[0] else 0.02
-    return min(0.98, max(0.02, low[1] + (high[1] - low[1]) * (x - low[0]) / width))
+    left, right, floor = (low, middle, 0.1) if x <= middle else (middle, high, 0.5)
+    return min(0.98, max(0.02, floor + 0.4 * (x - left) / (right - left)))
 
 
 def _combined(request: EstimateRequest, past: Waits | None, live: LiveWait | None) -> Estimate:
     if past is None and live is None:
-        return _estimate(NOTHING_KNOWN_S, "analytic", request, "neither past waits nor a live queue: anything from a minute to a day")
+        words = "neither past waits nor a live queue: anything from a minute to a day"
+        return _estimate(NOTHING_KNOWN_S, "analytic", request, words)
     if live is None:
         assert past is not None
         return _estimate((past.p10, past.p50, past.p90), "history", request, _past_words(past), past.newest)
@@ -88,7 +90,7 @@ def _combined(request: EstimateRequest, past: Waits | None, live: LiveWait | Non
 
 
 def _estimate(
-    quantiles: tuple[float, ...], basis: str, request: EstimateRequest, words: str, as_of: float | None = None
+    quantiles: tuple[float, float, float], basis: str, request: EstimateRequest, words: str, as_of: float | None = None
 ) -> Estimate:
     snapshot = request.snapshot
     if basis == "live" and snapshot is not None:

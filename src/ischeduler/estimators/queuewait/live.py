@@ -34,7 +34,9 @@ class LiveWait:
     possible: bool = True
 
 
-def live_wait(snapshot: QueueSnapshot, partition: str, node_type: str | None, resources: Resources, now: float) -> LiveWait | None:
+def live_wait(
+    snapshot: QueueSnapshot, partition: str, node_type: str | None, resources: Resources, now: float
+) -> LiveWait | None:
     """The wait by the snapshot; None when it does not know the partition."""
     counts = snapshot.counts(partition, node_type) or snapshot.counts(partition)
     if not counts:

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 
 from ischeduler.core.cluster import Accelerator, NodeType
 
-_TENSOR_FLOAT = re.compile(r"a100|a10|a16|a2\b|a30|a40|a800|h100|h200|h800|gh200|gb200|b100|b200|l4|l40|rtx-?(30|40|50)|a[4-6]000", re.I)
+_TENSOR_FLOAT = re.compile(
+    r"\b(a100|a10|a16|a2|a30|a40|a800|g?h100|g?h200|h800|g?b100|g?b200|g?b300|l4|l40s?|rtx-?(30|40|50)\d\d|a[4-6]000)\b", re.I
+)
 _TENSOR_CORES = re.compile(r"v100|t4|titan-?v|rtx-?(20|6000|8000)", re.I)
 
 # Share of peak FLOP/s reached by class: (plain units, tensor cores). Well-tuned fp32 kernels reach 80-90 %; Winograd's method
 # saves up to 2.25 of the multiplications of 3x3 kernels (Lavin and Gray, CVPR 2016), so those pass the peak.
 FLOP_SHARE = {
-    "conv": (0.80, 0.35), "conv3x3": (1.15, 0.45), "group_conv": (0.30, 0.10), "depthwise_conv": (0.10, 0.05), "matmul": (0.85, 0.55),
-    "attention": (0.50, 0.35), "norm": (0.5, 0.5), "pool": (0.5, 0.5), "elementwise": (0.5, 0.5),
+    "conv": (0.80, 0.35), "conv3x3": (1.15, 0.45), "group_conv": (0.30, 0.10), "depthwise_conv": (0.10, 0.05),
+    "matmul": (0.85, 0.55), "attention": (0.50, 0.35), "norm": (0.5, 0.5), "pool": (0.5, 0.5), "elementwise": (0.5, 0.5),
 }
 BYTE_SHARE = {
-    "conv": 0.70, "conv3x3": 0.70, "group_conv": 0.50, "depthwise_conv": 0.40, "matmul": 0.70, "attention": 0.5, "norm": 0.60, "pool": 0.60,
-    "elementwise": 0.80,
+    "conv": 0.70, "conv3x3": 0.70, "group_conv": 0.50, "depthwise_conv": 0.40, "matmul": 0.70,
+    "attention": 0.5, "norm": 0.60, "pool": 0.60, "elementwise": 0.80,
 }
 KERNEL_S = 4e-6
 """The shortest a kernel takes on the device."""

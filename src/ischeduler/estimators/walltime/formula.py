@@ -67,7 +67,9 @@ def run_time(request: EstimateRequest, step: Estimate, startup: Estimate, checkp
 class StartupEstimator:
     """Start-up before anything was measured."""
 
-    info = EstimatorInfo("startup-prior", "1", ("startup",), "analytic", "imports and the first batch, typical of shared file systems")
+    info = EstimatorInfo(
+        "startup-prior", "1", ("startup",), "analytic", "imports and the first batch, typical of shared file systems",
+    )
 
     def estimate(self, request: EstimateRequest) -> Estimate:
         """Always answers, widely."""

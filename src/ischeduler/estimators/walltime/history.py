@@ -6,6 +6,7 @@ trees by far when scaling up, because it extrapolates by the physics of training
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ischeduler.core.estimate import Estimate
@@ -18,6 +19,7 @@ FAR = 4.0
 _PER_DOUBLING_SIZE = 0.04
 _PER_DOUBLING_BATCH = 0.20
 _OTHER_CLUSTER = 1.15
+_SAME_SIZE_DOUBLINGS = 3.0
 _FIELDS: dict[str, tuple[str, str, float]] = {
     "gpu_memory": ("gpu_memory_bytes", "bytes", 0.03),
     "host_memory": ("host_memory_bytes", "bytes", 0.10),
@@ -69,8 +71,8 @@ def _run_time(request: EstimateRequest, info: EstimatorInfo, kinds: tuple[str, .
         nearest = min((widest(r.batch_size, request.workload.batch, _PER_DOUBLING_BATCH) for r in records), default=1.0)
         records = [r for r in records if widest(r.batch_size, request.workload.batch, _PER_DOUBLING_BATCH) == nearest]
         far_batch = nearest
-    records = _same_cores(request, records)
     size = float(request.workload.samples * request.workload.epochs)
+    records = _same_size(_same_cores(request, records), size)
     rates = summary(_rate(r) for r in records)
     startup = _startup(records)
     spread, note = _far(_elsewhere(request, rates, records), size, [float(r.samples * r.epochs) for r in records])
@@ -111,6 +113,16 @@ def _same_cores(request: EstimateRequest, records: list[HistoryRecord]) -> list[
     if not near:
         raise NoEvidence("similar runs used another number of cores")
     return near
+
+
+def _same_size(records: list[HistoryRecord], size: float) -> list[HistoryRecord]:
+    """The runs nearest in size and those within a factor of eight of them.
+
+    Much shorter runs are mostly start-up and mislead; runs of one size alone may share an oddity (in the HARP data they do).
+    """
+    distance = {id(r): abs(math.log2(r.samples * r.epochs / size)) for r in records}
+    nearest = min(distance.values(), default=0.0)
+    return [r for r in records if distance[id(r)] <= nearest + _SAME_SIZE_DOUBLINGS]
 
 
 def _elsewhere(request: EstimateRequest, spread: Quantiles, records: Sequence[HistoryRecord]) -> Quantiles:

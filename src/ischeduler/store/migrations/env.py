@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the steps on the connection it is handed (:func:`ischeduler.store.migrate.migrate`), inside its transaction."""
+"""Alembic's entry: runs the steps on the connection that :func:`ischeduler.store.migrate.migrate` hands over."""
 
 from alembic import context
 

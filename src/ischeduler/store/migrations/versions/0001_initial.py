@@ -64,7 +64,6 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("row"),
         sqlite_autoincrement=True,
-        sqlite_autoincrement=True,
     )
     op.create_index("ix_events_run_id_row", "events", ["run_id", "row"], unique=False)
     op.create_index(

@@ -1,0 +1,131 @@
+"""Every JSON document the command line prints, as a schema made from the very types it is made of.
+
+The files in ``schemas/`` are what other programs rely on; a test keeps them equal to what is derived here. Within a
+version fields are only added. ``python -m ischeduler.helper.documents`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+SCHEMAS = Path(__file__).parent / "schemas"
+_BASIC: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf"]}]},
+    Any: {},
+    object: {},
+}
+
+
+def bodies() -> dict[str, dict[str, Any]]:
+    """Document name (``isched.NAME/1``) to its fields' types."""
+    from ischeduler.core.cluster import Cluster
+    from ischeduler.core.event import Event
+    from ischeduler.core.history import HistoryRecord
+    from ischeduler.core.plan import PlanSet
+    from ischeduler.core.run import Run
+    from ischeduler.core.workload import Workload
+    from ischeduler.estimators.conformance import Finding
+    from ischeduler.helper.daemon import DaemonInfo
+    from ischeduler.helper.doctor import Check
+    from ischeduler.helper.options import EstimateRow
+    from ischeduler.helper.report import Report
+    from ischeduler.plane.loop import TickReport
+    from ischeduler.ports import EstimatorInfo
+    from ischeduler.sandbox.sandbox import SandboxStatus
+
+    plan = {f.name: get_type_hints(PlanSet)[f.name] for f in dataclasses.fields(PlanSet)}
+    return {
+        "plan": plan,
+        "estimate": {"workload": Workload, "estimates": list[EstimateRow]},
+        "script": {"where": str, "script": str},
+        "run": {"run": Run},
+        "runs": {"runs": list[Run]},
+        "why": {"about": str, "state": str, "words": str},
+        "events": {"run_id": str, "events": list[Event]},
+        "logs": {"run_id": str, "path": str, "text": str},
+        "report": {"report": Report},
+        "profile": {"profile": HistoryRecord, "epoch_time_s": float | None},
+        "clusters": {"clusters": list[Cluster]},
+        "init": {"kind": str, "cluster": str, "partitions": list[str], "path": str, "written": bool},
+        "doctor": {"healthy": bool, "checks": list[Check]},
+        "config": {"settings": dict[str, Any]},
+        "estimators": {"estimators": list[EstimatorInfo], "problems": list[str]},
+        "estimator-check": {"name": str, "conforms": bool, "findings": list[Finding]},
+        "sandbox": {"name": str, "sandbox": SandboxStatus | None},
+        "tick": {"tick": TickReport},
+        "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
+        "db": {"url": str, "version": str | None, "needed": str, "notes": list[str]},
+        "error": {"error": dict[str, Any]},
+    }
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema of one document."""
+    definitions: dict[str, Any] = {}
+    body = bodies()[name]
+    properties = {field: _type(kind, definitions) for field, kind in body.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"isched.{name}/1",
+        "type": "object",
+        "properties": {"schema": {"const": f"isched.{name}/1"}, **properties},
+        "required": ["schema", *body],
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if kind in _BASIC:
+        return _BASIC[kind]
+    if kind is type(None):
+        return {"type": "null"}
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_type(a, definitions) for a in arguments]}
+    if origin is tuple and len(arguments) == 2 and arguments[1] is not Ellipsis:
+        return {"type": "array", "prefixItems": [_type(a, definitions) for a in arguments], "items": False}
+    if origin in (tuple, list, Sequence):
+        return {"type": "array", "items": _type(arguments[0], definitions)}
+    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return {"type": "object", "additionalProperties": _type(arguments[1], definitions)}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {"enum": [member.value for member in kind]}
+    return _dataclass(kind, definitions)
+
+
+def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    """A definition by reference. Every field is always written, so every field is required."""
+    name = kind.__name__
+    if name not in definitions:
+        definitions[name] = {}
+        hints = get_type_hints(kind)
+        names = [f.name for f in dataclasses.fields(kind)]
+        summary = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+        definitions[name] = {
+            "description": summary,
+            "type": "object",
+            "properties": {n: _type(hints[n], definitions) for n in names},
+            "required": names,
+        }
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def write_all(folder: Path = SCHEMAS) -> None:
+    """Write every schema file."""
+    folder.mkdir(exist_ok=True)
+    for name in bodies():
+        text = json.dumps(schema_of(name), indent=1, ensure_ascii=False)
+        (folder / f"{name}.1.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_all()

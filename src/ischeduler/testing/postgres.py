@@ -1,0 +1,105 @@
+"""A private PostgreSQL in a temporary folder, reached by a unix socket only: for tests that need the real one."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin")
+
+
+class PostgresMissing(Exception):
+    """No PostgreSQL server programs (or no ordinary account to run them as) are on this host."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrowawayPostgres:
+    """A running cluster; :meth:`new_database` gives an empty database's URL."""
+
+    folder: Path
+    programs: Path
+
+    @property
+    def url(self) -> str:
+        """The maintenance database's URL."""
+        return self._url("postgres")
+
+    def new_database(self) -> str:
+        """Create an empty database and return its URL."""
+        import psycopg
+
+        name = f"t{uuid4().hex[:12]}"
+        with psycopg.connect(host=str(self.folder), user="isched", dbname="postgres", autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return self._url(name)
+
+    def _url(self, name: str) -> str:
+        return f"postgresql+psycopg://isched@/{name}?host={self.folder}"
+
+
+@contextmanager
+def throwaway_postgres() -> Iterator[ThrowawayPostgres]:
+    """Make, start and at the end stop and delete a cluster. As root it runs as the account ``postgres`` or ``nobody``.
+
+    Raises PostgresMissing with a reason where the programs are not installed.
+    """
+    programs = find_programs()
+    account = _account()
+    folder = Path(tempfile.mkdtemp(prefix="isched-pg-", dir="/tmp"))  # a socket's path may have 107 bytes only
+    try:
+        if account is not None:
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        data = folder / "data"
+        _run(account, [programs / "initdb", "-D", data, "-U", "isched", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"])
+        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c max_connections=40"
+        control = [programs / "pg_ctl", "-D", data, "-w", "-s"]
+        _run(account, [*control, "-l", folder / "log", "-o", options, "start"])
+        try:
+            yield ThrowawayPostgres(folder, programs)
+        finally:
+            _run(account, [*control, "-m", "immediate", "stop"])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_programs() -> Path:
+    """The folder of the newest installed server's programs; PostgresMissing where there is none."""
+    found = [p for pattern in _FOLDERS for p in Path("/").glob(f"{pattern[1:]}/initdb")]
+    on_path = shutil.which("initdb")
+    if on_path:
+        found.append(Path(on_path))
+    if not found:
+        raise PostgresMissing("PostgreSQL's server programs (initdb, pg_ctl) are not installed; on Debian: apt-get install postgresql")
+    return max(found, key=lambda p: [int(n) for n in str(p).split("/") if n.isdigit()]).parent
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Who runs the server: ourselves, or as root (whom PostgreSQL refuses) an ordinary account."""
+    if os.getuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise PostgresMissing("PostgreSQL does not run as root, and there is neither an account 'postgres' nor 'nobody'")
+
+
+def _run(account: pwd.struct_passwd | None, command: Sequence[str | Path]) -> None:
+    argv = [str(word) for word in command]
+    if account is None:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd="/")
+    else:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=120, cwd="/", user=account.pw_uid, group=account.pw_gid, extra_groups=[]
+        )
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv[0]} failed: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,0 +1,92 @@
+"""`isched exec -- COMMAND...`: run a training under the in-job protocol (docs/in-job-protocol.md).
+
+Also `python -m ischeduler.training.wrapper`. Whatever goes wrong with the run's directory, the training runs; only a
+newer attempt (exit 86) or a doubled submission (exit 87) keeps it from starting.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ischeduler.training.deadline import job_deadline
+from ischeduler.training.files import say
+from ischeduler.training.identity import Identity, child_environ, identify
+from ischeduler.training.incarnation import EXIT_SUPERSEDED
+from ischeduler.training.push import pusher_from_environ
+from ischeduler.training.rundir import Claim, DoubledSubmission
+from ischeduler.training.spool import SpoolWriter
+from ischeduler.training.supervisor import FORWARDED, Supervisor
+from ischeduler.training.token import Token, raise_fence, read_fence
+
+EXIT_DOUBLED = 87
+_LAST_PUSH_S = 5.0
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Run the command line after `--` and return the exit code; see the protocol for the codes' meaning."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until the supervisor has its handlers
+    env = dict(os.environ if environ is None else environ)
+    identity = identify(sys.argv[1:] if argv is None else argv, env)
+    fence = _fence(identity)
+    if fence is not None and fence > identity.token:
+        say(f"attempt {identity.token} is superseded by {fence}: not started")
+        return EXIT_SUPERSEDED
+    if not identity.leads:
+        return Supervisor(identity, None).run(child_environ(identity, env, job_deadline(env, time.time())))
+    try:
+        identity = _take(identity)
+    except DoubledSubmission as error:
+        say(str(error))
+        return EXIT_DOUBLED
+    return _lead(identity, env)
+
+
+def _lead(identity: Identity, env: Mapping[str, str]) -> int:
+    deadline = job_deadline(env, time.time())
+    spool = SpoolWriter(identity.run_dir.spool(identity.token), identity.run_id, identity.token)
+    host, restart = os.uname().nodename, identity.token.restart
+    spool.emit("started", job_id=identity.job_id, host=host, pid=os.getpid(), restart=restart, deadline=deadline)
+    pusher = pusher_from_environ(env, identity.run_dir.path, identity.run_id, identity.token, identity.heartbeat_s)
+    if pusher is not None:
+        pusher.start()
+    try:
+        return Supervisor(identity, spool).run(child_environ(identity, env, deadline))
+    finally:
+        if pusher is not None:
+            pusher.finish(_LAST_PUSH_S)
+
+
+def _fence(identity: Identity) -> Token | None:
+    try:
+        return read_fence(identity.run_dir.path)
+    except OSError:
+        return None
+
+
+def _take(identity: Identity) -> Identity:
+    """Claim the incarnation and raise the fence. Raises DoubledSubmission; an unwritable directory is only said."""
+    run_dir = identity.run_dir
+    try:
+        run_dir.prepare(identity.token)
+        while True:
+            try:
+                run_dir.claim(identity.token, Claim.mine(identity.job_id))
+                break
+            except DoubledSubmission:
+                if not identity.free_attempt:
+                    raise
+                identity = replace(identity, token=Token(identity.token.attempt + 1, identity.token.restart))
+        raise_fence(run_dir.path, identity.token)
+        run_dir.clear_stopped(identity.token)
+    except OSError as error:
+        say(f"the run's directory cannot be written ({error.strerror}: {error.filename}); training goes on without its records")
+    return identity
+
+
+if __name__ == "__main__":
+    sys.exit(main())
