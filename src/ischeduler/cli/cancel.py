@@ -32,6 +32,5 @@ def cancel(
         output.document("isched.run/1", {"run": to_plain(after)})
         return
     ended = after.state.value == "cancelled"
-    output.line(
-        f"✓ run {handle.id} {'is cancelled' if ended else 'will end: its job is being cancelled'}; checkpoints stay in {after.directory}"
-    )
+    words = "is cancelled" if ended else "will end: its job is being cancelled"
+    output.line(f"{output.style('✓', 'green')} run {handle.id} {words}; checkpoints stay in {after.directory}")

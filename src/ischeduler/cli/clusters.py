@@ -123,9 +123,8 @@ def _sync(here: Session, name: str | None, as_json: bool) -> None:
         output.document("isched.clusters/1", {"clusters": [to_plain(c) for c in found]})
         return
     for cluster in found:
-        output.line(
-            f"{output.style('✓', 'green')} {cluster.name}: {len(cluster.partitions)} partitions, {len(cluster.node_types)} node types"
-        )
+        words = f"{cluster.name}: {len(cluster.partitions)} partitions, {len(cluster.node_types)} node types"
+        output.line(f"{output.style('✓', 'green')} {words}")
         for partition in cluster.partitions:
             if partition.access and not partition.access.allowed:
                 output.line(f"  {output.style('✗', 'red')} {partition.name}  {partition.access.reason}")

@@ -52,4 +52,5 @@ def _words(record: HistoryRecord, workload: Workload, epoch_s: float | None) -> 
         parts.append(f"memory {human_size(record.host_memory_bytes)}")
     if record.gpu_memory_bytes:
         parts.append(f"gpu memory {human_size(record.gpu_memory_bytes)}")
-    return f"{workload.name} on {record.cluster}/{record.partition} ({record.node_type}), batch {record.batch_size}: {', '.join(parts)}"
+    where = f"{record.cluster}/{record.partition} ({record.node_type})"
+    return f"{workload.name} on {where}, batch {record.batch_size}: {', '.join(parts)}"

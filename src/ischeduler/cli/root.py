@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from ischeduler.cli import invocation, output
@@ -29,13 +31,11 @@ def _version(asked: bool) -> None:
 @app.callback()
 def root(
     ctx: typer.Context,
-    settings: list[str] = typer.Option(
-        [], "--set", metavar="KEY=VALUE", help="A setting for this call (isched config show lists them)."
-    ),
-    debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting for this call.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Global options."""
-    invocation.begin(settings)
+    invocation.begin(settings or [])
     if ctx.invoked_subcommand is None:
         output.line(ctx.get_help())

@@ -36,9 +36,9 @@ def plan(
 ) -> Plans:
     """Options for a training, best for the goal first. Submits nothing.
 
-    ``workload`` is a Workload, a script's path, a model reference, a ``torch.nn.Module`` or a function that builds one; ``fields``
-    are the Workload's (``epochs=50``, ``batch_size=[32, 64]``). ``clusters`` are names, 'all', or None for the live one. ``assume``
-    is a file of declared figures. Raises BadInput with one sentence.
+    ``workload`` is a Workload, a script's path, a model reference, a ``torch.nn.Module`` or a function that builds one;
+    ``fields`` are the Workload's (``epochs=50``, ``batch_size=[32, 64]``). ``clusters`` are names, 'all', or None for the live
+    one. ``assume`` is a file of declared figures. Raises BadInput with one sentence.
     """
     here = session()
     request = here.request(

@@ -37,7 +37,7 @@ def profile_here(workload: Workload, place: Place, steps: int, time_limit_s: flo
 def profile_there(
     session: Session, workload: Workload, where: str | None, steps: int, tell: Callable[[str], None]
 ) -> HistoryRecord:
-    """Measure in a short batch job at ``where`` (or the first place that fits) and record it. EstimatorFailed with the job's words."""
+    """Measure in a short batch job at ``where`` (or an idle place) and record it. EstimatorFailed with the job's words."""
     candidate = _candidate(session, _first(workload), where)
     folder = session.services.settings.data_dir / "profiles" / f"p-{secrets.token_hex(3)}"
     folder.mkdir(parents=True, mode=0o700)

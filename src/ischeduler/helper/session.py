@@ -106,16 +106,15 @@ class Session:
         return RunHandle(run.id, self)
 
     def check_submittable(self, plan: Plan) -> None:
-        """BadInput when a plan can only be read: no command, or a cluster that cannot be reached from here."""
+        """BadInput when a plan can only be read: no command, or a cluster that is not live here."""
         if not plan.workload.command:
             raise BadInput(
                 "this workload has no command to run; plan a training script (isched plan train.py) or give command=[...]."
             )
         live = self.services.batches
         if plan.cluster not in live:
-            raise BadInput(
-                f"{plan.cluster} cannot be reached from here (only {', '.join(live) or 'no cluster'}); this plan can only be read."
-            )
+            reached = ", ".join(live) or "no cluster"
+            raise BadInput(f"{plan.cluster} cannot be reached from here (only {reached}); this plan can only be read.")
 
     def _create(self, plan: Plan, caps: Caps) -> Run:
         now = self.clock.now()
@@ -186,7 +185,7 @@ class Session:
         return RunHandle(found[0].id, self)
 
     def same_option(self, fresh: Plans, old: Option) -> Option:
-        """The option of new plans that is what an old one was. NoFeasiblePlan, with the reason, when it is not possible any more."""
+        """The option of new plans that is what an old one was. NoFeasiblePlan, with the reason, when it is refused now."""
         for option in fresh:
             same = (option.plan.where, option.plan.node_type, option.plan.workload.batch, len(option.plan.segments) > 1)
             if same == (old.plan.where, old.plan.node_type, old.plan.workload.batch, len(old.plan.segments) > 1):

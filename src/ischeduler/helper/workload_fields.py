@@ -51,7 +51,7 @@ def _wholes(value: Any) -> tuple[int, ...]:
 def _batch(value: Any) -> int | tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    items = value.split(",") if isinstance(value, str) else value
+    items: Any = value.split(",") if isinstance(value, str) else value
     sizes = tuple(_whole(item) for item in items)
     return sizes[0] if len(sizes) == 1 else sizes
 

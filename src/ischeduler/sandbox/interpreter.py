@@ -1,7 +1,8 @@
-"""A Python that ordinary users of the sandbox can run.
+"""A Python that ordinary users of the sandbox can run, with this project and its packages.
 
 Root's interpreter often lies below a home directory of mode 700 (pyenv, uv, a clone in /root). Nothing is opened up
-there; instead the sandbox gets its own ``python/`` of hard links (copies across file systems), which costs no space.
+there; instead the sandbox gets its own ``python/``: a virtual environment over what everybody can read, and hard links
+(copies across file systems), which cost no space, of what is closed.
 """
 
 from __future__ import annotations
@@ -24,16 +25,12 @@ exec -a "$0" {real} "$@"
 
 
 def ready(target: Path) -> Path:
-    """An interpreter with this one's packages that everybody can run: this one, or one built in ``target``."""
-    executable = Path(sys.executable)
-    if _open_to_all([executable, executable.resolve(), *_standard_library(), *_package_paths()]):
-        return executable
-    interpreter = target / "bin" / "python"
+    """The interpreter in ``target``, built there the first time; it stays as it is until the sandbox goes."""
     if not (target / "complete").exists():
         shutil.rmtree(target, ignore_errors=True)
         _build(target)
         (target / "complete").touch()
-    return interpreter
+    return target / "bin" / "python"
 
 
 def _open_to_all(paths: list[Path]) -> bool:

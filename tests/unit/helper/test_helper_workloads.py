@@ -83,7 +83,8 @@ def test_a_function_of_a_file_becomes_a_reference(tmp_path: Path, config) -> Non
     path = tmp_path / "nets.py"
     path.write_text("def build():\n    return None\n")
     spec = importlib.util.spec_from_file_location("nets_for_test", path)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     import sys
 
@@ -134,13 +135,13 @@ def test_one_clear_sentence(tmp_path: Path, config, source, given, sentence) -> 
 
 def test_a_missing_file_suggests_the_nearest(tmp_path: Path, config) -> None:  # type: ignore[no-untyped-def]
     script(tmp_path, "")
-    with pytest.raises(BadInput, match="the nearest is 'train.py'"):
+    with pytest.raises(BadInput, match=r"the nearest is 'train.py'"):
         read_workload("trian.py", {}, config())
 
 
 def test_a_head_that_is_not_toml_says_where(tmp_path: Path, config) -> None:  # type: ignore[no-untyped-def]
     script(tmp_path, "# isched: model = timm:resnet18")
-    with pytest.raises(IschedError, match="'# isched:' lines of .*train.py are not valid TOML.*texts need quotes"):
+    with pytest.raises(IschedError, match=r"'# isched:' lines of .*train.py are not valid TOML.*texts need quotes"):
         read_workload("train.py", {}, config())
 
 

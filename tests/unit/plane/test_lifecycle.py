@@ -519,3 +519,12 @@ def test_events_are_kept_once_and_tell_the_story():
     assert all(a[1] == b[0] for a, b in pairwise(story))
     job = [(e.token, e.seq) for _, e in rig.store.log if e.source == "job"]
     assert len(set(job)) == len(job) == len(rig.world.trainings["r-1"].spool)
+
+
+def test_the_same_error_after_progress_is_another_error():
+    rig = Rig()
+    rig.world.trainings["r-1"] = Training(epochs=6, fails_at={1: 1, 3: 1, 5: 1})
+    rig.plane().delegate(make_run(make_plan(epochs=6, walltime_s=3600)))
+    run = rig.drive()
+    assert run.state is RunState.COMPLETED
+    assert causes(run) == ["user_error"] * 3 + ["finished"]
