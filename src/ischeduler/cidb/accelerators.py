@@ -15,7 +15,7 @@ from ischeduler.core.sizes import GIB, MIB
 
 _NOISE = re.compile(r"^(nvidia|amd|intel|tesla|quadro|geforce)[-_ ]|[-_ ](sxm\d?|pcie|pg\d+\w*|hbm\d\w?|nvl|oam)\b", re.IGNORECASE)
 _MIG = re.compile(r"(?:^|[-_ ])(?P<slices>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
-_MEMORY = re.compile(r"[-_ ](\d+)gb?\b", re.IGNORECASE)
+_MEMORY = re.compile(r"[-_ ](\d+)gb?(?![a-z0-9])", re.IGNORECASE)
 
 
 @cache
@@ -81,7 +81,7 @@ def _plain(text: str) -> str:
     word = text.strip().lower().replace("_", "-").replace(" ", "-").removeprefix("gpu-")
     for _ in range(3):
         word = _NOISE.sub("", word).strip("-")
-    return word
+    return word.replace("rtx-", "rtx")
 
 
 def _gigabytes(name: str) -> int | None:
@@ -95,6 +95,6 @@ def _size_of(text: str) -> int | None:
 
 
 def _slice(text: str, match: re.Match[str], gres: str) -> Accelerator:
-    card = _plain(text[: match.start()]) or "gpu"
+    card = _plain(_MEMORY.sub("", " " + text[: match.start()])) or "gpu"
     name = f"{card}-mig-{match['slices']}g.{match['memory']}gb"
     return Accelerator(name, int(match["memory"]) * GIB, "nvidia", gres or None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -33,20 +32,19 @@ def show_plans(plans: Plans, *, everything: bool = False) -> None:
         output.hints([("script", f"isched script {first}"), ("submit", f"isched submit {first}")])
 
 
-def show_run(run: Run, *, as_json: bool, hints: bool = True) -> None:
+def show_run(run: Run, now: float, *, as_json: bool) -> None:
     """Where a run stands, in a few lines."""
     if as_json:
         output.document("isched.run/1", {"run": to_plain(run)})
         return
     output.line(f"{output.style(run.id, 'bold')}  {state_word(run)}  {run.plan.workload.name}  {run.plan.where}")
-    output.line(f"  {progress_words(run)}")
+    output.line(f"  {progress_words(run, now)}")
     if run.message:
         output.line(f"  {run.message}")
     if run.attempts:
         header = ("ATTEMPT", "JOB", "WHERE", "STATE", "WAITED", "RAN", "ENDED BY")
-        output.table(header, [_attempt_row(run, i) for i in range(len(run.attempts))], indent="  ")
-    if hints:
-        output.hints(next_steps(run))
+        output.table(header, [_attempt_row(run, i, now) for i in range(len(run.attempts))], indent="  ")
+    output.hints(next_steps(run))
 
 
 def state_word(run: Run) -> str:
@@ -57,9 +55,8 @@ def state_word(run: Run) -> str:
     return output.style(run.state.value.upper(), *([colour] if colour else []))
 
 
-def progress_words(run: Run) -> str:
+def progress_words(run: Run, now: float) -> str:
     """``epoch 27/50 · loss 0.412 · checkpoint 2m ago · spent $0.21 of $0.36``."""
-    now = time.time()
     p = run.progress
     parts = [f"epoch {p.epochs_done}/{p.epochs or run.plan.workload.epochs}"]
     if p.loss is not None:
@@ -72,10 +69,10 @@ def progress_words(run: Run) -> str:
     return " · ".join(parts)
 
 
-def _attempt_row(run: Run, index: int) -> tuple[str, ...]:
+def _attempt_row(run: Run, index: int, now: float) -> tuple[str, ...]:
     a = run.attempts[index]
     waited = human(a.started_at - a.submitted_at) if a.started_at is not None and a.submitted_at is not None else "-"
-    end = a.ended_at if a.ended_at is not None else (time.time() if a.state.value == "running" else None)
+    end = a.ended_at if a.ended_at is not None else (now if a.state.value == "running" else None)
     ran = human(max(0.0, end - a.started_at)) if a.started_at is not None and end is not None else "-"
     cause = a.cause.value if a.cause else (a.reason or "-" if not a.state.ended else "-")
     return (str(a.number), a.job_id or "-", f"{a.cluster}/{a.partition}", a.state.value, waited, ran, cause)

@@ -14,7 +14,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
         print(f"isched {__version__}")
         return
-    if args[:1] == ["exec"] and args[1:2] not in (["--help"], []):
+    if args[:1] == ["exec"]:
         from ischeduler.training.wrapper import main
 
         sys.exit(main(args[1:]))

@@ -20,5 +20,5 @@ def status(
     """Where a run stands. Takes a look at the batch system where no plane is doing so. Exit code 1 for a failed run."""
     here = session()
     found = (here.run(run) if run else here.newest()).status()
-    show_run(found, as_json=as_json)
+    show_run(found, here.clock.now(), as_json=as_json)
     return 1 if found.state.value == "failed" else 0

@@ -37,7 +37,7 @@ def watch(
     elif sys.stdout.isatty():
         last = _live(handle, interval)
     else:
-        last = _plain(handle, interval, lambda r: output.line(one_line(r)))
+        last = _plain(handle, interval, lambda r: output.line(one_line(r, here.clock.now())))
     if not as_json:
         output.hints(next_steps(last))
     return 1 if last.state.value == "failed" else 0
@@ -66,11 +66,11 @@ def _plain(handle: RunHandle, interval: float, show: Any) -> Run:
     return last
 
 
-def one_line(run: Run) -> str:
+def one_line(run: Run, now: float) -> str:
     """``r-7f3 RUNNING job 2 on gpudbg: epoch 27/50 ...``."""
     attempt = run.attempt
     where = f" attempt {attempt.number} on {attempt.cluster}/{attempt.partition} (job {attempt.job_id or '-'})" if attempt else ""
-    return f"{run.id} {run.state.value.upper()}{where}: {progress_words(run)}{f'; {run.message}' if run.message else ''}"
+    return f"{run.id} {run.state.value.upper()}{where}: {progress_words(run, now)}{f'; {run.message}' if run.message else ''}"
 
 
 def _live(handle: RunHandle, interval: float) -> Run:
@@ -112,7 +112,7 @@ def live_lines(run: Run, losses: list[float], now: float) -> list[str]:
     eta = eta_s(run)
     if eta is not None:
         details.append(f"{human(eta)} of training left")
-    lines.append("  " + " · ".join([progress_words(run), *details]))
+    lines.append("  " + " · ".join([progress_words(run, now), *details]))
     if run.message:
         lines.append(f"  {run.message}")
     return lines

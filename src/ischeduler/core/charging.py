@@ -1,6 +1,7 @@
 """Charging rules: pure arithmetic from a job's reservation and used time to a centre's units and dollars.
 
-Centres differ in kind, so a rule is a function of :class:`Charged`; sites may add their own with :func:`charging_rule`.
+Centres differ in kind, so a rule is a function of :class:`Charged`; sites may add their own with :func:`charging_rule`, or as an
+entry point of the group ``ischeduler.charging`` in any installed package: its name is the rule's, its object the function.
 Sources: OSC (RU per core-hour and GPU-hour), TACC (SU per whole node on used time, 15-minute floor), NCSA Delta and Purdue
 Anvil (reserved resources by the larger of core and memory share), SDSC Expanse and PSC likewise.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 
 from ischeduler.core.cluster import ChargePolicy, NodeType, Partition
 from ischeduler.core.errors import BadInput
@@ -33,6 +35,7 @@ class Charged:
 
 Rule = Callable[[Charged, Mapping[str, float]], float]
 RULES: dict[str, Rule] = {}
+PLUG_INS = "ischeduler.charging"
 
 
 def charging_rule(name: str) -> Callable[[Rule], Rule]:
@@ -47,10 +50,20 @@ def charging_rule(name: str) -> Callable[[Rule], Rule]:
 
 def charge_units(policy: ChargePolicy, job: Charged) -> float:
     """The centre's units for a job; BadInput when the policy names an unknown rule."""
-    rule = RULES.get(policy.rule)
-    if rule is None:
-        raise BadInput(f"charging rule '{policy.rule}' is unknown; expected one of {', '.join(sorted(RULES))}.")
-    return rule(job, policy.params) * job.partition.charge_factor
+    return find_rule(policy.rule)(job, policy.params) * job.partition.charge_factor
+
+
+def find_rule(name: str) -> Rule:
+    """A built-in rule or one plugged in by another package; BadInput when there is none of that name or it does not load."""
+    if name not in RULES:
+        found = next(iter(entry_points(group=PLUG_INS, name=name)), None)
+        if found is None:
+            raise BadInput(f"charging rule '{name}' is unknown; expected one of {', '.join(sorted(RULES))}.")
+        try:
+            RULES[name] = found.load()
+        except Exception as error:
+            raise BadInput(f"charging rule '{name}' of {found.value} does not load ({error}); repair or remove its package.") from error
+    return RULES[name]
 
 
 def charge_usd(policy: ChargePolicy, job: Charged) -> float | None:
@@ -72,21 +85,22 @@ def free(job: Charged, params: Mapping[str, float]) -> float:
 def core_gpu_hours(job: Charged, params: Mapping[str, float]) -> float:
     """OSC: hours x (effective cores + ``gpu_weight`` x GPUs) a node; effective cores = max(cores, memory / memory per core).
 
-    Jobs on several nodes are charged whole nodes.
+    Jobs on several nodes, or that ask for a node of their own, are charged whole nodes.
     """
     cores = float(job.resources.cpus_per_node)
     per_core = params.get("memory_per_core_bytes") or _memory_per_core(job.node_type)
     if job.resources.memory_bytes and per_core:
         cores = max(cores, job.resources.memory_bytes / per_core)
     if job.node_type.cores:
-        cores = float(job.node_type.cores) if job.resources.nodes > 1 else min(cores, float(job.node_type.cores))
+        whole = job.resources.nodes > 1 or _whole(job)
+        cores = float(job.node_type.cores) if whole else min(cores, float(job.node_type.cores))
     return job.hours * job.resources.nodes * (cores + params.get("gpu_weight", 30.0) * _gpus(job))
 
 
 @charging_rule("node-hours-used")
 def node_hours_used(job: Charged, params: Mapping[str, float]) -> float:
-    """TACC: whole nodes x used hours, at least ``floor_h`` (0.25) a job."""
-    return job.resources.nodes * max(job.hours, params.get("floor_h", 0.25))
+    """TACC: whole nodes x used hours, at least ``floor_h`` (0.25) for a job that started."""
+    return job.resources.nodes * max(job.hours, params.get("floor_h", 0.25)) if job.used_s > 0 else 0.0
 
 
 @charging_rule("reserved-share")
@@ -94,19 +108,25 @@ def reserved_share(job: Charged, params: Mapping[str, float]) -> float:
     """Delta, Anvil, Expanse: reserved units x hours, by the largest share of cores, memory and GPUs.
 
     A CPU unit is one core with ``memory_per_core_gib``; on GPU nodes a unit is one GPU with ``cores_per_gpu`` cores and
-    ``memory_per_gpu_gib``. Shared units are not rounded except GPUs, which are whole.
+    ``memory_per_gpu_gib``. Shared units are not rounded except GPUs, which are whole. A parameter followed by ``@`` and a node
+    type's name is that type's own; ``factor`` (1) multiplies, for sites whose newer GPUs cost more within one partition.
     """
     memory_gib = (job.resources.memory_bytes or 0) / GIB
     if job.node_type.accelerators_per_node:
-        by_cores = job.resources.cpus_per_node / params["cores_per_gpu"] if "cores_per_gpu" in params else 0.0
-        by_memory = memory_gib / params["memory_per_gpu_gib"] if "memory_per_gpu_gib" in params else 0.0
+        cores_per_gpu, memory_per_gpu = _param(job, params, "cores_per_gpu"), _param(job, params, "memory_per_gpu_gib")
+        by_cores = job.resources.cpus_per_node / cores_per_gpu if cores_per_gpu else 0.0
+        by_memory = memory_gib / memory_per_gpu if memory_per_gpu else 0.0
         units = max(float(_gpus(job)), by_cores, by_memory)
         units = float(job.node_type.accelerators_per_node) if _whole(job) else units
     else:
-        by_memory = memory_gib / params.get("memory_per_core_gib", 2.0)
+        by_memory = memory_gib / (_param(job, params, "memory_per_core_gib") or 2.0)
         units = max(float(job.resources.cpus_per_node), by_memory)
         units = float(job.node_type.cores or units) if _whole(job) else units
-    return job.hours * job.resources.nodes * units
+    return job.hours * job.resources.nodes * units * (_param(job, params, "factor") or 1.0)
+
+
+def _param(job: Charged, params: Mapping[str, float], name: str) -> float | None:
+    return params.get(f"{name}@{job.node_type.name}", params.get(name))
 
 
 def _whole(job: Charged) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ischeduler.core.cluster import Cluster
-from ischeduler.core.errors import BadInput, BatchUnavailable, NotFound
+from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, NotFound
+from ischeduler.core.jobs import JobState
 from ischeduler.core.plan import Needs, Plan, PlanSet
 from ischeduler.core.run import Run
 from ischeduler.core.snapshot import QueueSnapshot
@@ -151,6 +152,40 @@ class Planning:
         )
         notes = dict.fromkeys(n for found in needs.values() for n in found.notes)
         return replace(planset, warnings=(*scene.warnings, *planset.warnings, *notes))
+
+    def explain(self, run: Run, now: float, *, plane_alive: bool = True) -> str:
+        """Why a run is where it is, and what to do. A queue or planner that does not answer leaves that part out."""
+        from ischeduler.helper.why import explain_run
+
+        snapshot, better = None, None
+        batch = self._services.batches.get(run.plan.cluster)
+        if batch is not None and run.attempt is not None and run.attempt.state is JobState.PENDING:
+            try:
+                snapshot, better = batch.snapshot(), self._better(run, now)
+            except IschedError as error:
+                self._services.troubles.append(str(error))
+        return explain_run(run, now, snapshot=snapshot, better=better, plane_alive=plane_alive)
+
+    def _better(self, run: Run, now: float) -> Plan | None:
+        """The soonest other place, where it is clearly better than waiting on."""
+        from ischeduler.plane.reschedule import clearly_better, elsewhere, expected_finish, move_cost_s
+
+        here = expected_finish(run, now)
+        others = elsewhere(run, self.replan(run, "reschedule", now))
+        if here is None or not others:
+            return None
+        best = min(others, key=lambda p: (p.finish.p50, p.finish.p90))
+        return best if clearly_better(here, best.finish, move_cost_s(run)) else None
+
+    def explain_place(self, planset: PlanSet, where: str) -> str:
+        """What is known of a place of a plan. NotFound when it was not considered."""
+        from ischeduler.planning.explain import explain_place
+
+        lines = explain_place(planset, where)
+        if not lines:
+            known = dict.fromkeys([*(p.where for p in planset.plans), *(r.where for r in planset.refusals)])
+            raise NotFound(f"the last plan did not consider '{where}'{did_you_mean(where, known)}.")
+        return "\n".join(lines)
 
 
 def _asked(request: PlanRequest, scene: Scene) -> tuple[dict[str, str], dict[str, str]]:

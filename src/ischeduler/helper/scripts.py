@@ -10,9 +10,6 @@ from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.segments import filled, job_spec, launcher_of
 
-_FIRST, _EACH = "export ISCHED_ATTEMPT=1\n", "export ISCHED_ATTEMPT=${SLURM_JOB_ID:-1}\n"
-"""By hand the job's id is the attempt: it grows, so that submitting the script again goes on from the last checkpoint."""
-
 
 def plain_script(plan: Plan, *, wrapped: bool = True, runs_dir: str) -> str:
     """The first segment as an sbatch script. ``wrapped`` keeps ``isched exec`` around the command, which resumes and forwards
@@ -21,7 +18,7 @@ def plain_script(plan: Plan, *, wrapped: bool = True, runs_dir: str) -> str:
 
     if not plan.workload.command:
         raise BadInput("this workload has no command to run; plan a training script (isched plan train.py) or give --command.")
-    return render_script(job_of(plan, wrapped=wrapped, runs_dir=runs_dir)).replace(_FIRST, _EACH)
+    return render_script(job_of(plan, wrapped=wrapped, runs_dir=runs_dir))
 
 
 def job_of(plan: Plan, *, wrapped: bool, runs_dir: str) -> JobSpec:
@@ -33,8 +30,8 @@ def job_of(plan: Plan, *, wrapped: bool, runs_dir: str) -> JobSpec:
     attempt = Attempt(1, name, plan.cluster, plan.partition, resources, plan.workload.batch, plan.workload.grad_accum)
     output = f"{plan.workload.directory or '.'}/{name}.out"
     spec = replace(job_spec(run, attempt), comment="", output=output)
-    if wrapped:
-        return spec
+    if wrapped:  # without a number the wrapper takes the next attempt: submitting the script again goes on where it ended
+        return replace(spec, variables={k: v for k, v in spec.variables.items() if k != "ISCHED_ATTEMPT"})
     variables = {k: v for k, v in spec.variables.items() if not k.startswith("ISCHED_")}
     return replace(
         spec, command=filled(plan.workload), variables=variables, signal_lead_s=None, launcher=launcher_of(plan.workload)

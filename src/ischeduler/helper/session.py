@@ -198,7 +198,17 @@ class Session:
 
     def explain(self, run: Run) -> str:
         """Why a run is where it is, and what to do."""
-        return self.planning.explain(run, self.clock.now())
+        return self.planning.explain(run, self.clock.now(), plane_alive=self._carried())
+
+    def _carried(self) -> bool:
+        """Whether a plane is alive here; one elsewhere (cron, another host) shows by its lease."""
+        if daemon.alive(self.config.state_dir) is not None:
+            return True
+        store, name = self.services.store, self.services.plane.lease_name
+        lease = store.acquire_lease(name, f"question:{os.getpid()}", 1.0, self.clock.now())
+        if lease is not None:
+            store.release_lease(lease)
+        return lease is None
 
     def explain_refusal(self, where: str) -> str:
         """Why a place of the last plan is refused (or that it is not)."""

@@ -140,8 +140,6 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         "ISCHED_RUN_ID": run.id, "ISCHED_RUN_DIR": run.directory, "ISCHED_ATTEMPT": str(attempt.number),
         "ISCHED_GRACE_S": str(lead_s), "ISCHED_WALLTIME_S": f"{walltime_s:.0f}",
     }
-    if workload.checkpoint_every_s is not None:
-        variables["ISCHED_CHECKPOINT_EVERY_S"] = f"{workload.checkpoint_every_s:g}"
     return JobSpec(
         key=attempt.key, name=attempt.key, partition=attempt.partition, resources=attempt.resources, command=wrapper,
         directory=workload.directory or run.directory, output=f"{run.directory}/logs/{attempt.number}.out",

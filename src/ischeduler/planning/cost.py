@@ -23,7 +23,7 @@ def cost_of(c: Candidate, resources: Resources, course: Course) -> Estimate:
     rate = 1.0 if policy.usd_per_unit is None else policy.usd_per_unit
     low, middle, high = (rate * _units(c, resources, used) for used in course.used_s)
     price = "" if policy.usd_per_unit is None else f" at ${policy.usd_per_unit:g} a {policy.unit}"
-    reason = f"{policy.rule}: {_share(resources)} for {human(course.run.p50)}{price}"
+    reason = f"{_share(resources)} for {human(course.run.p50)}{price}"
     unit = policy.unit if policy.usd_per_unit is None else USD
     return Estimate(
         low, middle, high, unit, f"charging:{policy.rule}", basis=course.run.basis, as_of=c.cluster.as_of, reason=reason,

@@ -75,7 +75,7 @@ class CheckpointCallback(TrainerCallback):
     ) -> None:
         self._loss = (logs or {}).get("loss", self._loss)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> TrainerControl:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         now_s = time.monotonic()
         self.job.pace.note_step(now_s - self._last_s)
         self._last_s = now_s
@@ -86,16 +86,14 @@ class CheckpointCallback(TrainerCallback):
             self.job.leave(action)
         if action is not Action.GO and not done:
             self._want(control, action)
-        return control
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
+    ) -> None:
         self._epochs_done += 1
         self._report(args, state, now=True, epoch_time_s=round(time.monotonic() - self._epoch_start_s, 4))
         if (self.every_epochs > 0 and self._epochs_done % self.every_epochs == 0) or state.global_step >= state.max_steps:
             self._want(control, self._action)
-        return control
 
     def _want(self, control: TrainerControl, action: Action) -> None:
         self._action = action
@@ -104,7 +102,7 @@ class CheckpointCallback(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """The Trainer has written its checkpoint folder: publish it, and leave if that was why."""
-        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
         action, ours = self._action, self._ours
         self._action, self._ours = Action.GO, False
         if folder.is_dir() or self.job.rank != 0:
@@ -150,7 +148,7 @@ def _guard_saving(trainer: Trainer, callback: CheckpointCallback) -> None:
         try:
             save(*args, **kwargs)
         except (OSError, RuntimeError) as error:
-            folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+            folder = Path(trainer.args.output_dir or ".") / f"checkpoint-{trainer.state.global_step}"
             callback.saving_failed(error, trainer.state, folder)
 
     trainer._save_checkpoint = guarded

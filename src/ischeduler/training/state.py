@@ -7,7 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ischeduler.training.files import say
 
@@ -54,12 +54,12 @@ def get_set(name: str, item: Any) -> GetSet:
         return pair[0], pair[1]
     get: Any = getattr(item, "state_dict", None)
     put: Any = getattr(item, "load_state_dict", None)
-    if not callable(get) or not callable(put):
+    if not (callable(get) and callable(put)):
         raise TypeError(
             f"{name}= must have state_dict() and load_state_dict(), or be a pair of functions (get, set); "
             f"got {type(item).__name__}."
         )
-    return get, put
+    return cast(GetSet, (get, put))
 
 
 def unwrapped(item: Any) -> Any:

@@ -29,7 +29,14 @@ _LAST_PUSH_S = 5.0
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run the command line after `--` and return the exit code; see the protocol for the codes' meaning."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until the supervisor has its handlers
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until the supervisor has its handlers
+    try:
+        return _main(argv, environ)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _main(argv: Sequence[str] | None, environ: Mapping[str, str] | None) -> int:
     env = dict(os.environ if environ is None else environ)
     identity = identify(sys.argv[1:] if argv is None else argv, env)
     fence = _fence(identity)

@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ischeduler.estimators.memory.allocator import (
-    ALLOC, FREE, MIB, CachingAllocator, Event, OutOfMemory, accumulate_in_place, replay, rounded,
+    ALLOC,
+    FREE,
+    MIB,
+    CachingAllocator,
+    Event,
+    OutOfMemory,
+    accumulate_in_place,
+    replay,
+    rounded,
 )
 
 SIZES = st.one_of(

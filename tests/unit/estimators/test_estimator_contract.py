@@ -16,7 +16,14 @@ from ischeduler.core.estimate import Estimate
 from ischeduler.core.jobs import Resources
 from ischeduler.core.snapshot import NodeCounts, QueueSnapshot
 from ischeduler.estimators.contract import (
-    QUANTITIES, answer_from_json, answer_to_json, check_answer, check_request, failure_to_json, request_from_json, request_to_json,
+    QUANTITIES,
+    answer_from_json,
+    answer_to_json,
+    check_answer,
+    check_request,
+    failure_to_json,
+    request_from_json,
+    request_to_json,
     schema,
 )
 from ischeduler.estimators.evidence import resources_of

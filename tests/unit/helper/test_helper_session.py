@@ -169,7 +169,8 @@ def test_script_is_plain_and_complete(world: World) -> None:
     text = world.plans()["lab/gpudbg"].script()
     assert text.startswith("#!/bin/bash\n#SBATCH ")
     assert "--time=01:00:00" in text
-    assert "ISCHED_ATTEMPT=${SLURM_JOB_ID:-1}" in text
+    assert "ISCHED_RUN_DIR=" in text
+    assert "ISCHED_ATTEMPT" not in text  # the wrapper takes the next one each time it is submitted
     assert "train.py" in text
     bare = world.session.script(world.plans()["lab/gpudbg"].plan, wrapped=False)
     assert "ischeduler" not in bare.replace(str(world.folder), "")

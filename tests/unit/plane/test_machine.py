@@ -18,6 +18,7 @@ from ischeduler.core.run import Attempt, Caps, Run, RunState
 from ischeduler.plane import inputs as i
 from ischeduler.plane.actions import Submit
 from ischeduler.plane.decide import decide
+from ischeduler.plane.pursue import key_of
 from ischeduler.plane.transitions import TRANSITIONS
 
 SETTLED = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -149,7 +150,7 @@ class Lives(RuleBasedStateMachine):
 TestLives = Lives.TestCase
 TestLives.settings = settings(SETTLED, max_examples=60, stateful_step_count=40)
 
-KEYS = st.sampled_from(["r-1-1", "r-1-2", "r-1-3", "other-1"])
+KEYS = st.sampled_from([*(key_of("r-1", n) for n in (1, 2, 3)), key_of("other", 1)])
 TOKENS = st.sampled_from(["1.0", "1.1", "2.0", "2.1", "3.0", "0.0", "", "x.y", "9.9"])
 NUMBERS = st.one_of(st.integers(-5, 900), st.floats(), st.none(), st.text(max_size=3))
 FIELDS = [
@@ -242,7 +243,7 @@ def _through_between(before: Run, after: Run) -> bool:
 def test_duplicates_change_nothing(words: list[Event], seed: int) -> None:
     """Feeding an event twice in a row is the same as feeding it once."""
     start, _ = decide(make_run(), i.Tick(), T0)
-    start, _ = decide(start, i.Submitted("r-1-1", 1, "1"), T0 + 1)
+    start, _ = decide(start, i.Submitted(key_of("r-1", 1), 1, "1"), T0 + 1)
     once = twice = start
     for event in words:
         once, _ = decide(once, i.JobEvent(event), T0 + 2)

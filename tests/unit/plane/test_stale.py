@@ -11,8 +11,9 @@ from ischeduler.core.run import Run, RunState
 from ischeduler.plane.actions import Submit
 from ischeduler.plane.decide import absorb, decide
 from ischeduler.plane.inputs import CancelAsked, JobEvent, MoveAsked, Observed, SubmitFailed, Submitted, Tick
+from ischeduler.plane.pursue import key_of
 
-KEY = "isched-r-1-1"
+KEY = key_of("r-1", 1)
 
 
 def look(state: JobState | None, asked_at: float, *, complete: bool = True, **fields: object) -> Observed:
