@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BatchUnavailable, NotFound
 from ischeduler.core.run import Run
-from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Replanner, RunFiles
+from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Replanner, RunFiles, Store
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from ischeduler.cidb.ci_database import CIDatabase
     from ischeduler.estimators.facade import Estimators
     from ischeduler.plane.loop import Plane
-    from ischeduler.store.sql_store import SqlStore
 
 LIVE_NAME_AGE_S = 86400.0
 COMMAND_TIMEOUT_S = 30.0
@@ -111,18 +112,30 @@ class Services:
         return self.settings.data_dir / "runs"
 
     @cached_property
-    def store(self) -> SqlStore:
+    def engine(self) -> Engine:
+        """The database, its tables up to date. StoreUnavailable or ConfigError with a sentence otherwise."""
+        from ischeduler.store.engine import open_engine
+        from ischeduler.store.migrate import prepare
+
+        engine = open_engine(self.settings.database_url)
+        prepare(engine)
+        return engine
+
+    @cached_property
+    def store(self) -> Store:
         """Runs, events, leases, history."""
         from ischeduler.store.sql_store import SqlStore
 
-        return SqlStore(self.settings.database_url, clock=self.clock.now)
+        return SqlStore(self.engine, clock=self.clock.now)
 
     @cached_property
     def cidb(self) -> CIDatabase:
-        """Clusters: the shipped catalog and what was discovered."""
+        """Clusters: the shipped catalog and what was discovered, as this user sees them."""
         from ischeduler.cidb.ci_database import CIDatabase
 
-        return CIDatabase(self.settings.database_url)
+        database = CIDatabase(self.engine, user=self.owner, clock=self.clock.now)
+        database.load_catalog()
+        return database
 
     @property
     def batch_kind(self) -> str:
@@ -251,12 +264,18 @@ class Services:
         return tuple(self.cidb.clusters())
 
     def cluster(self, name: str, *, learn: bool = True) -> Cluster:
-        """A known cluster. A live one that nobody has read yet is read now, unless ``learn`` is False. NotFound otherwise."""
+        """A known cluster, by its name or ``centre-name``. A live one that nobody has read yet is read now, unless ``learn`` is False.
+
+        NotFound, with the names there are, otherwise.
+        """
         try:
-            return self.cidb.cluster(name)
+            return self.cidb.get(name)
         except NotFound:
             if learn and name in self.batches:
                 return self.sync(name)
+            for cluster in self.clusters():
+                if f"{cluster.centre}-{cluster.name}".lower() == name.lower():
+                    return cluster
             raise
 
     def stale_words(self, cluster: Cluster, now: float) -> list[str]:
@@ -265,20 +284,23 @@ class Services:
 
         return [str(warning) for warning in stale_warnings(cluster, now)]
 
-    def sync(self, name: str) -> Cluster:
-        """Read a live cluster anew and keep it. NotFound when it is not live; BatchUnavailable when it does not answer."""
+    def sync(self, name: str, *, like: str | None = None) -> Cluster:
+        """Read a live cluster anew and keep it; ``like`` names a known one whose prices and rules hold there, too.
+
+        NotFound when it is not live; BatchUnavailable when it does not answer.
+        """
         batch = self.batches.get(name)
         if batch is None:
             raise NotFound(f"cluster '{name}' cannot be reached from here; live is {', '.join(self.batches) or 'none'}.")
-        now = self.clock.now()
-        if self.batch_kind == "local":
-            cluster = batch.cluster(now)  # pyright: ignore[reportAttributeAccessIssue]
-        else:
-            from ischeduler.cidb.discovery import discover
+        return self.cidb.sync(name, self._discover(batch), like=like)
 
-            cluster = discover(self.ask, self.owner, now)
-        self.cidb.save(cluster)
-        return cluster
+    def _discover(self, batch: BatchSystem) -> Cluster:
+        if self.batch_kind == "local":
+            return batch.cluster(self.clock.now())  # pyright: ignore[reportAttributeAccessIssue]
+        from ischeduler.cidb.accelerators import accelerators
+        from ischeduler.cidb.discovery import discover
+
+        return discover(self.ask, self.owner, self.clock.now(), accelerators=accelerators())
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Transcript:
 
     def type(self, line: str, *, stdin: str = "", code: int = 0) -> Result:
         result = self._isched(line, stdin)
-        said = result.stdout + result.stderr
+        said = result.output
         self._text += f"$ isched {line}\n{said}"
         if result.exit_code:
             self._text += f"[exit code {result.exit_code}]\n"
@@ -39,7 +40,7 @@ class Transcript:
 
     def matches(self, name: str) -> None:
         path = GOLDEN / f"{name}.txt"
-        text = self._text.replace(str(self._world.folder), "/home/me")
+        text = self._text.replace(str(self._world.folder), "/home/me").replace(sys.executable, "python3")
         if os.environ.get("ISCHED_UPDATE_GOLDEN"):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
@@ -90,11 +91,24 @@ def test_the_end_and_the_report(transcript: Transcript, world: World) -> None:
     run = world.plans()["lab/cpu"].submit()
     stored = world.store.get_run(run.id)
     attempt = dataclasses.replace(
-        stored.attempts[0], state=JobState.COMPLETED, started_at=T0 + 30, ended_at=T0 + 30 + 8.9 * 3600, submitted_at=T0, cause=Cause.FINISHED
+        stored.attempts[0],
+        state=JobState.COMPLETED,
+        started_at=T0 + 30,
+        ended_at=T0 + 30 + 8.9 * 3600,
+        submitted_at=T0,
+        cause=Cause.FINISHED,
     )
     world.clock.time = T0 + 9 * 3600
     progress = Progress(epochs_done=50, epochs=50, peak_rss_bytes=int(22.4 * GIB))
-    change(world, run.id, state=RunState.COMPLETED, attempts=(attempt,), progress=progress, spent=0.748, message="training finished in 1 jobs")
+    change(
+        world,
+        run.id,
+        state=RunState.COMPLETED,
+        attempts=(attempt,),
+        progress=progress,
+        spent=0.748,
+        message="training finished in 1 jobs",
+    )
     transcript.type("status")
     transcript.type(f"report {run.id}")
     transcript.type(f"why {run.id}")
@@ -112,9 +126,16 @@ def test_cancel_asks_first(transcript: Transcript, world: World) -> None:
 def test_a_failed_run(transcript: Transcript, world: World) -> None:
     run = world.plans()["lab/gpudbg"].submit()
     stored = world.store.get_run(run.id)
-    attempt = dataclasses.replace(stored.attempts[0], state=JobState.FAILED, started_at=T0, ended_at=T0 + 60, cause=Cause.USER_ERROR, exit_code=1)
+    attempt = dataclasses.replace(
+        stored.attempts[0], state=JobState.FAILED, started_at=T0, ended_at=T0 + 60, cause=Cause.USER_ERROR, exit_code=1
+    )
     world.store.save_run(
-        dataclasses.replace(stored, state=RunState.FAILED, attempts=(attempt,), message="the training failed twice with exit code 1 without progress"),
+        dataclasses.replace(
+            stored,
+            state=RunState.FAILED,
+            attempts=(attempt,),
+            message="the training failed twice with exit code 1 without progress",
+        ),
         [Event(run.id, "noted", T0 + 60, data={"cause": "user_error"})],
     )
     transcript.type(f"status {run.id}", code=1)

@@ -65,7 +65,9 @@ def run(run_id: str = "r-1", *, owner: str = "alice", created_at: float = 1000.0
     )
 
 
-def event(run_id: str = "r-1", *, seq: int = 0, token: str = "1.0", kind: str = "epoch", source: str = "job", **data: object) -> Event:
+def event(
+    run_id: str = "r-1", *, seq: int = 0, token: str = "1.0", kind: str = "epoch", source: str = "job", **data: object
+) -> Event:
     """An event of a run."""
     return Event(run_id, kind, 1234.5, source=source, token=token, seq=seq, data=data)
 

@@ -125,7 +125,7 @@ def test_slowness_is_found() -> None:
     assert any("time" in f.check for f in broken(check(Base(), time_limit_s=-1.0)))
 
 
-@pytest.mark.parametrize("quantity", ("gpu_memory", "queue_wait", "cost"))
+@pytest.mark.parametrize("quantity", ["gpu_memory", "queue_wait", "cost"])
 def test_the_example_names_everything_an_estimator_could_want(quantity: str) -> None:
     asked = example(quantity)
     assert asked.cluster is not None

@@ -180,6 +180,8 @@ class Carried:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        if not self.sandbox.layout.marker.exists():
+            return  # the sandbox went first and took its jobs along
         self.sandbox.run(["scancel", f"--user={self.sandbox.system_user('alice')}"], user="alice", check=False)
 
     def result(self) -> str:

@@ -96,7 +96,7 @@ def main() -> int:
     plane = Plane(
         store, {run.plan.cluster: batch}, SpoolEvents(), clock, Silent(), SharedRunFiles(), owner=run.owner, holder=f"driver-{os.getpid()}",
         replanner=FixedPlans(plans), policy=Policy(**config.get("policy", {})), cadence=Cadence(fast_s=0.5, slow_s=1.0, idle_s=1.0),
-        lease_ttl_s=5.0,
+        lease_ttl_s=config.get("lease_ttl_s", 60.0),
     )  # fmt: skip
     try:
         plane.delegate(run)

@@ -44,6 +44,11 @@ def table(name: str) -> Any:
     return pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
 
 
+def ninth(ordered: list[float]) -> float:
+    """The 90 % quantile of sorted figures."""
+    return ordered[int(0.9 * len(ordered))]
+
+
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceReport]:
     pytest.importorskip("torch")
@@ -64,12 +69,12 @@ def test_allocated_memory_of_25_models_on_six_cards(traces: dict[str, TraceRepor
     every = sorted(e for found in errors.values() for e in found)
     a100 = sorted(errors["NVIDIA_A100-SXM4-40GB"])
     with capsys.disabled():
-        print(f"\nallocated memory, batch 32, {len(every)} points: median {median(every):.2%}, p90 {every[int(0.9 * len(every))]:.2%}; "
-              f"A100 median {median(a100):.2%}, p90 {a100[int(0.9 * len(a100))]:.2%}")
+        print(f"\nallocated memory, batch 32, {len(every)} points: median {median(every):.2%}, p90 {ninth(every):.2%}; "
+              f"A100 median {median(a100):.2%}, p90 {ninth(a100):.2%}")
     assert median(every) < 0.005
-    assert every[int(0.9 * len(every))] < 0.05
+    assert ninth(every) < 0.05
     assert median(a100) < 0.003
-    assert a100[int(0.9 * len(a100))] < 0.01
+    assert ninth(a100) < 0.01
 
 
 def _ratios(traces: dict[str, TraceReport]) -> dict[str, list[float]]:
@@ -103,8 +108,8 @@ def test_step_times_fall_within_the_stated_interval(traces: dict[str, TraceRepor
     every = [r for found in ratios.values() for r in found]
     misses = sorted(abs(1 / r - 1) for r in every)
     with capsys.disabled():
-        print(f"\nstep time by datasheet, {len(every)} points: median error {median(misses):.1%}, p90 {misses[int(0.9 * len(misses))]:.1%}; "
-              f"inside the shipped interval {_covered(every, ACCELERATOR_SPREAD):.1%}; width for 80 % held out by model covers "
+        print(f"\nstep time by datasheet, {len(every)} points: median error {median(misses):.1%}, p90 {ninth(misses):.1%}; inside "
+              f"the shipped interval {_covered(every, ACCELERATOR_SPREAD):.1%}; width for 80 % held out by model covers "
               f"{sum(held_out) / len(held_out):.1%}")
     assert _covered(every, ACCELERATOR_SPREAD) >= 0.80
     assert sum(held_out) / len(held_out) >= 0.70
@@ -114,7 +119,8 @@ def test_run_times_scale_up_from_smaller_runs(capsys: pytest.CaptureFixture[str]
     runs = [
         HistoryRecord(
             str(i), "run", "me", str(r.model_encoding), "osc", "p", f"{r.GPU}-{r.sys_phy_cores_count}", float(i),
-            batch_size=int(r.batch_size), samples=int(r.data_rr_count), epochs=int(r.epochs), run_s=float(r.fit_time), cause="finished",
+            batch_size=int(r.batch_size), samples=int(r.data_rr_count), epochs=int(r.epochs), run_s=float(r.fit_time),
+            cause="finished",
         )
         for i, r in enumerate(table("harp/dnn_training_runs.csv").itertuples())
     ]
@@ -124,7 +130,8 @@ def test_run_times_scale_up_from_smaller_runs(capsys: pytest.CaptureFixture[str]
     for run in (r for r in runs if r.samples == 10_000):
         work = Workload(model=run.family, samples=run.samples, epochs=run.epochs, batch_size=run.batch_size)
         same = tuple(r for r in small if r.family == run.family)
-        answer = HistoryEstimator().estimate(EstimateRequest("run_time", work, 1e9, node_type=NodeType(run.node_type, 28), history=same))
+        node = NodeType(run.node_type, 28)
+        answer = HistoryEstimator().estimate(EstimateRequest("run_time", work, 1e9, node_type=node, history=same))
         assert run.run_s is not None
         errors.append(abs(answer.p50 / run.run_s - 1))
         inside += answer.p10 <= run.run_s <= answer.p90

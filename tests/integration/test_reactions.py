@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -156,6 +158,7 @@ def test_accounting_off(slurm_host: None, carried: Make) -> None:
         assert run.ended()["state"] == "completed", run.story()
         assert set(run.causes()[:-1]) == {"walltime"}, run.story()
         assert run.right()
+        run.stop()
     finally:
         sandbox.down()
 
@@ -190,18 +193,15 @@ def test_a_full_disk_does_not_stop_the_training(carried: Make, slurm: Sandbox, t
     place = slurm.home("alice") / f"small{time.time_ns() % 10**6}"
     slurm.run(["mkdir", str(place)], user="alice")
     owner = place.stat()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=256k,mode=700,uid={owner.st_uid},gid={owner.st_gid}", "tmpfs", str(place)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=512k,mode=700,uid={owner.st_uid},gid={owner.st_gid}", "tmpfs", str(place)], check=True)
     try:
         run = carried("disk", epochs=20, steps=5, directory=place / "run").start()
         run.until_running()
-        (place / "ballast").write_bytes(b"x" * 10)
-        with (place / "ballast").open("ab") as ballast:
-            try:
-                while True:
-                    ballast.write(b"x" * 4096)
-                    ballast.flush()
-            except OSError:
-                pass
+        ballast = os.open(place / "ballast", os.O_WRONLY | os.O_CREAT)
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(ballast, b"x" * 4096)
+        os.close(ballast)
         assert run.ended()["state"] == "completed", run.story()
         assert run.right()
     finally:
@@ -239,7 +239,7 @@ def test_kill_at_every_call_submits_once(carried: Make) -> None:
     whole = carried("calls", epochs=1, steps=2, step_s=0.1).start(crash_at=10**9)
     assert whole.ended()["state"] == "completed", whole.story()
     for crash_at in range(1, 27):
-        run = carried("crash", epochs=1, steps=2, step_s=0.1)
+        run = carried("crash", epochs=1, steps=2, step_s=0.1, config={"lease_ttl_s": 2.0})
         run.start(crash_at=crash_at)
         assert run.process is not None
         run.process.wait(60)

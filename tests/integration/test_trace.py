@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -36,7 +37,8 @@ import torch
 from torch import nn
 
 def build_model(width=64):
-    return nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+    body = nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*body, nn.Linear(width, 10))
 """
 
 
@@ -105,7 +107,7 @@ def test_optimizers_precision_and_accumulation_show(tracer: Tracer, tmp_path: Pa
 def test_memory_grows_with_the_batch_in_a_straight_line(tracer: Tracer, tmp_path: Path) -> None:
     folder = written(tmp_path, NET)
     sizes = [tracer.report(spec("net.py:build_model", directory=folder, input_shape=(3, 64, 64), batch=b)) for b in (16, 32, 64)]
-    first, second = (b.allocated_bytes - a.allocated_bytes for a, b in zip(sizes, sizes[1:], strict=False))
+    first, second = (b.allocated_bytes - a.allocated_bytes for a, b in itertools.pairwise(sizes))
     assert second == pytest.approx(2 * first, rel=0.02)
 
 
@@ -279,7 +281,8 @@ def _centres() -> list[Cluster]:
     card = Accelerator("v100-32g", 32 * GIB, fp32_flops=15.7e12, bf16_flops=125e12, bandwidth_bytes_s=9e11)
     made: list[Cluster] = []
     for number in range(10):
-        nodes = (NodeType("gpu", 48, 384 * GIB, replace(card, fp32_flops=15.7e12 + number), 2, 40), NodeType("cpu", 40, 192 * GIB, count=200))
+        own = replace(card, fp32_flops=15.7e12 + number)
+        nodes = (NodeType("gpu", 48, 384 * GIB, own, 2, 40), NodeType("cpu", 40, 192 * GIB, count=200))
         partitions = tuple(Partition(f"p{i}", (nodes[i % 2].name,)) for i in range(10))
         made.append(Cluster(f"c{number}", partitions=partitions, node_types=nodes))
     return made
@@ -292,12 +295,15 @@ def test_ten_clusters_all_partitions_two_batches_in_two_seconds(tracer: Tracer) 
         tracer.report(TraceSpec.of(variant))
     fresh = Tracer(tracer.cache_dir)
     records = [
-        HistoryRecord(f"r{i}", "attempt", "me", "other", "c1", f"p{i % 10}", "gpu", now - i * 3600, wait_s=60.0 * i, cause="finished")
+        HistoryRecord(f"r{i}", "attempt", "me", "other", "c1", f"p{i % 10}", "gpu", now - i * 3600, wait_s=60.0 * i)
         for i in range(500)
     ]
-    counts = tuple(NodeCounts(f"p{i}", ("gpu", "cpu")[i % 2], idle=i % 3, allocated=30, total_gpus=60 * (1 - i % 2)) for i in range(10))
+    counts = tuple(
+        NodeCounts(f"p{i}", ("gpu", "cpu")[i % 2], idle=i % 3, allocated=30, total_gpus=60 * (1 - i % 2)) for i in range(10)
+    )
     jobs = tuple(
-        QueuedJob(str(i), f"p{i % 10}", "RUNNING" if i % 2 else "PENDING", start_s=now - 600, limit_s=36000.0) for i in range(1000)
+        QueuedJob(str(i), f"p{i % 10}", ("PENDING", "RUNNING")[i // 10 % 2], start_s=now - 600, limit_s=36000.0)
+        for i in range(1000)
     )
     clusters = _centres()
     snapshots = {c.name: QueueSnapshot(c.name, now - 5, counts, jobs) for c in clusters}

@@ -17,6 +17,7 @@ from ischeduler.core.jobs import JobSpec
 from ischeduler.core.workload import EnvironmentSpec
 
 LAUNCHERS = ("direct", "srun", "torchrun")
+WRAPPERS = frozenset({"exec", "ischeduler.training.wrapper"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _MODULES = """\
@@ -61,11 +62,11 @@ def render_script(spec: JobSpec, *, python: str = "python", header: Header | Non
 
 
 def split_wrapper(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """``(isched exec --, python train.py)`` of ``isched exec -- python train.py``; no wrapper without ``exec ... --``."""
+    """``(isched exec --, python train.py)`` of ``isched exec -- python train.py``, whichever way the wrapper is called."""
     words = tuple(command)
     if "--" in words:
         cut = words.index("--")
-        if "exec" in words[:cut] and words[cut + 1 :]:
+        if WRAPPERS & set(words[:cut]) and words[cut + 1 :]:
             return words[: cut + 1], words[cut + 1 :]
     return (), words
 

@@ -13,7 +13,9 @@ from ischeduler.cidb.yaml_text import read_yaml
 from ischeduler.core.cluster import Accelerator
 from ischeduler.core.sizes import GIB, MIB
 
-_NOISE = re.compile(r"^(nvidia|amd|intel|tesla|quadro|geforce)[-_ ]|[-_ ](sxm\d?|pcie|pg\d+\w*|hbm\d\w?|nvl|oam)\b", re.IGNORECASE)
+_NOISE = re.compile(
+    r"^(nvidia|amd|intel|tesla|quadro|geforce)[-_ ]|[-_ ](sxm\d?|pcie|pg\d+\w*|hbm\d\w?|nvl|oam)\b", re.IGNORECASE
+)
 _MIG = re.compile(r"(?:^|[-_ ])(?P<slices>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 _MEMORY = re.compile(r"[-_ ](\d+)gb?(?![a-z0-9])", re.IGNORECASE)
 
@@ -64,7 +66,11 @@ def by_gres(gres: str, features: tuple[str, ...] = ()) -> tuple[Accelerator, str
 
 
 def _smallest(found: Mapping[str, Accelerator], gres: str, features: tuple[str, ...]) -> tuple[Accelerator, str]:
-    named = {n: a for n, a in found.items() if any(_size_of(f) == _gigabytes(n) for f in features if _plain(f).startswith(n.split("-")[0]))}
+    named = {
+        n: a
+        for n, a in found.items()
+        if any(_size_of(f) == _gigabytes(n) for f in features if _plain(f).startswith(n.split("-")[0]))
+    }
     found = named or found
     card = min(found.values(), key=lambda a: a.memory_bytes)
     doubt = "" if len(found) == 1 else f"{gres or card.name} is sold as {', '.join(sorted(found))}; the smallest is assumed"

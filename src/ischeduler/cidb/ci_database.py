@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, text, update
 
 from ischeduler.cidb.catalog import catalog_files, parse_cluster
 from ischeduler.cidb.combine import combine, same_facts, without_user
 from ischeduler.cidb.edits import Override, changed_paths, check_override
 from ischeduler.cidb.provenance import StaleWarning, stale_warnings
 from ischeduler.cidb.rows import read_versions, write_version
-from ischeduler.cidb.tables import CLUSTERS, LAYERS, OVERRIDES, SYSTEMS, VERSIONS
+from ischeduler.cidb.tables import CLUSTERS, FACTS, LAYERS, OVERRIDES, SYSTEMS, VERSIONS
 from ischeduler.cidb.user_facts import read_user, write_user
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.codec import dumps, from_plain, to_plain
 from ischeduler.core.errors import NotFound
 
 SHIPPED, IMPORTED = "shipped", "import"
+_LOCK = 0x15C1DB  # PostgreSQL advisory lock: any number, the same for every process of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,14 @@ class CIDatabase:
         self.user = user
         self._clock = clock
         self._writing = engine.execution_options(isched_write=True)
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        """One writer at a time: SQLite locks the file, and PostgreSQL a number (changes here are rare and touch many tables)."""
+        with self._writing.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            yield connection
 
     def clusters(self) -> list[Cluster]:
         """Every cluster as it is now, by name."""
@@ -91,7 +101,7 @@ class CIDatabase:
         shown = self.get(name)
         plain = {path: check_override(shown, path, value) for path, value in changes.items()}
         who, now = author or self.user, self._clock()
-        with self._writing.begin() as connection:
+        with self._write() as connection:
             for path, value in plain.items():
                 connection.execute(delete(OVERRIDES).where(OVERRIDES.c.cluster == name, OVERRIDES.c.path == path))
                 row = {"cluster": name, "path": path, "value": value, "author": who, "edited_at": now}
@@ -107,7 +117,7 @@ class CIDatabase:
     def revert(self, name: str, paths: Iterable[str] | None = None) -> Cluster:
         """Undo edits: those of the paths, or all."""
         chosen = None if paths is None else list(paths)
-        with self._writing.begin() as connection:
+        with self._write() as connection:
             query = delete(OVERRIDES).where(OVERRIDES.c.cluster == name)
             connection.execute(query if chosen is None else query.where(OVERRIDES.c.path.in_(chosen)))
             self._renew(connection, name, "edits undone")
@@ -132,7 +142,7 @@ class CIDatabase:
     def remove(self, name: str) -> None:
         """Forget a cluster with all versions and edits; NotFound when there is none. A shipped one returns with the next load."""
         self.get(name)
-        with self._writing.begin() as connection:
+        with self._write() as connection:
             for table in (LAYERS, OVERRIDES):
                 connection.execute(delete(table).where(table.c.cluster == name))
             connection.execute(delete(CLUSTERS).where(CLUSTERS.c.name == name))
@@ -175,7 +185,7 @@ class CIDatabase:
             "saved_at": self._clock(),
             "doc": doc,
         }
-        with self._writing.begin() as connection:
+        with self._write() as connection:
             connection.execute(delete(LAYERS).where(LAYERS.c.cluster == cluster.name, LAYERS.c.kind == kind))
             connection.execute(insert(LAYERS).values(row))
             if kind == "live" and self.user:
@@ -199,7 +209,6 @@ class CIDatabase:
         system = _key_of(connection, SYSTEMS, cluster.centre or "local", {})
         defaults = {"system_id": system, "current_version": 0}
         key = _key_of(connection, CLUSTERS, cluster.name, defaults)
-        # The cluster's row is locked from here on, so numbers are given out one after the other.
         change = update(CLUSTERS).where(CLUSTERS.c.id == key)
         connection.execute(change.values(system_id=system, current_version=CLUSTERS.c.current_version + 1))
         number = connection.execute(select(CLUSTERS.c.current_version).where(CLUSTERS.c.id == key)).scalar_one()
@@ -208,7 +217,6 @@ class CIDatabase:
             "number": number,
             "made_at": self._clock(),
             "source": source,
-            "digest": hashlib.sha256(dumps(cluster).encode()).hexdigest(),
             "centre": cluster.centre,
             "batch": cluster.batch,
             "batch_version": cluster.version,
@@ -263,8 +271,6 @@ def _key_of(connection: Connection, table: Any, name: str, defaults: Mapping[str
 
 
 def _redate(connection: Connection, version: int, cluster: Cluster) -> None:
-    from ischeduler.cidb.tables import FACTS
-
     connection.execute(update(VERSIONS).where(VERSIONS.c.id == version).values(as_of=cluster.as_of))
     for as_of, paths in _by_date(cluster).items():
         change = update(FACTS).where(FACTS.c.version_id == version, FACTS.c.path.in_(paths))

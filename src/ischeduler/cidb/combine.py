@@ -81,7 +81,11 @@ def _node_type(catalog: Cluster, live: NodeType, facts: dict[str, Provenance]) -
     if live.accelerator is None or facts.get(path, Provenance("", 0.0)).confidence == LIVE:
         return live
     gres = live.accelerator.gres
-    same = [n for n in catalog.node_types if n.accelerator is not None and n.accelerators_per_node and gres in (None, n.accelerator.gres)]
+    same = [
+        n
+        for n in catalog.node_types
+        if n.accelerator is not None and n.accelerators_per_node and gres in (None, n.accelerator.gres)
+    ]
     exact = [n for n in same if (n.cores, n.accelerators_per_node) == (live.cores, live.accelerators_per_node)]
     cards = {n.accelerator: n for n in (exact or same)}
     if len(cards) != 1:

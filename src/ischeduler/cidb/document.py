@@ -197,7 +197,11 @@ def document_of(cluster: Cluster) -> dict[str, Any]:
         source=facts.pop(WHOLE, None),
         sources={k: SourceModel(title=p.source, as_of=p.as_of, confidence=p.confidence) for p, k in keys.items()},
         charge=ChargeModel(
-            rule=charge.rule, unit=charge.unit, usd_per_unit=charge.usd_per_unit, params=dict(charge.params), source=facts.pop("charge", None)
+            rule=charge.rule,
+            unit=charge.unit,
+            usd_per_unit=charge.usd_per_unit,
+            params=dict(charge.params),
+            source=facts.pop("charge", None),
         ),
         node_types=[_node_model(n, facts.pop(f"node_types.{n.name}", None)) for n in cluster.node_types],
         partitions=[_partition_model(p, facts.pop(f"partitions.{p.name}", None)) for p in cluster.partitions],
@@ -207,7 +211,9 @@ def document_of(cluster: Cluster) -> dict[str, Any]:
 
 
 def _partition(p: PartitionModel) -> Partition:
-    same = p.model_dump(exclude={"nodes", "max_walltime", "default_walltime", "max_memory", "allow_accounts", "allow_qos", "source"})
+    same = p.model_dump(
+        exclude={"nodes", "max_walltime", "default_walltime", "max_memory", "allow_accounts", "allow_qos", "source"}
+    )
     return Partition(
         node_types=tuple(p.nodes),
         max_walltime_s=p.max_walltime,
@@ -247,7 +253,9 @@ def _card(n: NodeModel, name: str) -> Accelerator | None:
         return Accelerator(memory_bytes=n.accelerator.memory, gres=n.gres, **n.accelerator.model_dump(exclude={"memory"}))
     known = accelerators().get(n.accelerator)
     if known is None:
-        raise BadInput(f"{name}: accelerator '{n.accelerator}' of node type '{n.name}' is unknown; expected one of {', '.join(accelerators())}.")
+        raise BadInput(
+            f"{name}: accelerator '{n.accelerator}' of node type '{n.name}' is unknown; expected one of {', '.join(accelerators())}."
+        )
     return Accelerator(**{f: getattr(known, f) for f in known.__dataclass_fields__ if f != "gres"}, gres=n.gres)
 
 
@@ -257,7 +265,11 @@ def _node_model(n: NodeType, source: str | None) -> NodeModel:
     if card is not None:
         values = {f: getattr(card, f) for f in card.__dataclass_fields__ if f not in ("gres", "memory_bytes")}
         known = accelerators().get(card.name)
-        same = known is not None and all(getattr(known, f) == v for f, v in values.items()) and known.memory_bytes == card.memory_bytes
+        same = (
+            known is not None
+            and all(getattr(known, f) == v for f, v in values.items())
+            and known.memory_bytes == card.memory_bytes
+        )
         spelled = card.name if same else CardModel(memory=card.memory_bytes, **values)
     return NodeModel(
         name=n.name,
@@ -294,7 +306,9 @@ def _check_names(model: ClusterModel, name: str) -> None:
     used = [model.source, model.charge.source, *(n.source for n in model.node_types), *(p.source for p in model.partitions)]
     unknown = next((s for s in [*used, *model.facts.values()] if s is not None and s not in model.sources), None)
     if unknown is not None:
-        raise BadInput(f"{name}: source '{unknown}' is not among sources; expected one of {', '.join(model.sources) or '(none given)'}.")
+        raise BadInput(
+            f"{name}: source '{unknown}' is not among sources; expected one of {', '.join(model.sources) or '(none given)'}."
+        )
 
 
 def _sentence(error: ValidationError, name: str) -> str:

@@ -16,7 +16,11 @@ from ischeduler.core.errors import BadInput, NotFound
 from ischeduler.core.sizes import parse_size
 
 _LISTS = {"partitions": Partition, "node_types": NodeType}
-_FIXED = frozenset({"name", "access", "provenance", "partitions", "node_types", "charge", "as_of", "batch"})
+_FIXED = frozenset({"name", "access", "provenance", "partitions", "node_types", "charge", "as_of", "batch"}) | {
+    "accounts",
+    "default_account",
+    "user_max_submit",
+}
 _EMPTY = frozenset({"", "unknown", "none", "null"})
 
 
@@ -86,12 +90,13 @@ def changed_paths(old: Cluster, new: Cluster) -> dict[str, Any]:
         before, after = _by_name(getattr(old, group)), _by_name(getattr(new, group))
         if before.keys() != after.keys():
             odd = ", ".join(sorted(before.keys() ^ after.keys()))
-            raise BadInput(f"edits change values only, but {group} were added, renamed or removed ({odd}); use: isched clusters import FILE")
+            raise BadInput(
+                f"edits change values only, but {group} were added, renamed or removed ({odd}); use: isched clusters import FILE"
+            )
         for name, item in after.items():
             changes |= _differences(f"{group}.{name}.", before[name], item)
     changes |= _differences("charge.", old.charge, new.charge)
-    changes |= {p: v for p, v in _differences("", old, new).items() if p not in ("accounts", "default_account", "user_max_submit")}
-    return changes
+    return changes | _differences("", old, new)
 
 
 def _locate(cluster: Cluster, path: str) -> _Place:
@@ -106,7 +111,9 @@ def _locate(cluster: Cluster, path: str) -> _Place:
         if item.endswith(".accelerator") and item[: -len(".accelerator")] in names:
             return _accelerator(cluster, item[: -len(".accelerator")], name, path)
         if item not in names:
-            raise NotFound(f"{cluster.name} has no {group[:-1].replace('_', ' ')} '{item or rest}'; it has {', '.join(names) or 'none'}.")
+            raise NotFound(
+                f"{cluster.name} has no {group[:-1].replace('_', ' ')} '{item or rest}'; it has {', '.join(names) or 'none'}."
+            )
         return _field(group, item, _LISTS[group], name, path)
     return _field("", "", Cluster, path, path)
 
@@ -146,7 +153,11 @@ def _put(cluster: Cluster, group: str, item: Any) -> Cluster:
 
 def _with(item: Any, name: str, value: Any) -> Any:
     typed = from_plain(type(item), {**to_plain(item), name: value})
-    return replace(item, **{name: getattr(typed, name)})
+    new = getattr(typed, name)
+    old = getattr(item, name)
+    if isinstance(new, Accelerator) and isinstance(old, Accelerator) and new.gres is None:
+        new = replace(new, gres=old.gres)  # the card is another; how Slurm calls it is not
+    return replace(item, **{name: new})
 
 
 def _by_name(items: Sequence[Any]) -> Mapping[str, Any]:

@@ -31,9 +31,9 @@ class StaleWarning:
     fix: str
 
     def __str__(self) -> str:
-        what = f"{len(self.paths)} facts" if len(self.paths) > 1 else self.paths[0]
-        age, limit = human(self.age_s), human(self.limit_s)
-        return f"{self.cluster}: {what} from {self.source} are {age} old (warned after {limit}); {self.fix}"
+        what = "facts" if WHOLE in self.paths else f"{len(self.paths)} facts" if len(self.paths) > 1 else self.paths[0]
+        age, limit = _age(self.age_s), _age(self.limit_s)
+        return f"{self.cluster}: {what} from {self.source}: {age} old (limit {limit}); {self.fix}"
 
 
 def origin(cluster: Cluster, path: str) -> Provenance | None:
@@ -78,3 +78,7 @@ def _warning(cluster: str, key: tuple[str, str, float], paths: list[str], now: f
     if kind == "catalog":
         fix = f"check them, then: isched clusters sync {cluster}, or isched clusters edit {cluster}"
     return StaleWarning(cluster, kind, source, as_of, now - as_of, STALE_AFTER_S[kind], tuple(paths), fix)
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds / DAY_S:.0f} days" if seconds >= 3 * DAY_S else human(seconds)

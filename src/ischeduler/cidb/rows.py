@@ -48,7 +48,15 @@ def write_version(connection: Connection, version_id: int, cluster: Cluster) -> 
     charge = cluster.charge
     connection.execute(
         insert(BILLING),
-        [{"version_id": version_id, "rule": charge.rule, "unit": charge.unit, "usd_per_unit": charge.usd_per_unit, "params": dict(charge.params)}],
+        [
+            {
+                "version_id": version_id,
+                "rule": charge.rule,
+                "unit": charge.unit,
+                "usd_per_unit": charge.usd_per_unit,
+                "params": dict(charge.params),
+            }
+        ],
     )
     facts = [
         {"version_id": version_id, "path": path, "source": p.source, "as_of": p.as_of, "confidence": p.confidence}
@@ -135,7 +143,9 @@ def _read_nodes(connection: Connection, ids: Sequence[int]) -> dict[int, list[No
 def _read_queues(connection: Connection, ids: Sequence[int]) -> dict[int, list[Partition]]:
     uses: dict[int, list[str]] = defaultdict(list)
     of_queue = QUEUE_NODE_TYPES.c.queue_id == QUEUES.c.id
-    query = select(QUEUE_NODE_TYPES).join(QUEUES, of_queue).where(QUEUES.c.version_id.in_(ids)).order_by(QUEUE_NODE_TYPES.c.position)
+    query = (
+        select(QUEUE_NODE_TYPES).join(QUEUES, of_queue).where(QUEUES.c.version_id.in_(ids)).order_by(QUEUE_NODE_TYPES.c.position)
+    )
     for row in connection.execute(query):
         uses[row.queue_id].append(row.node_type)
     found: dict[int, list[Partition]] = defaultdict(list)
@@ -153,7 +163,7 @@ def _read_facts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[st
 
 
 def _charge(row: Row[Any]) -> ChargePolicy:
-    return ChargePolicy(row.rule, row.unit, row.usd_per_unit, row.params)
+    return ChargePolicy(row.rule, row.unit, row.usd_per_unit, {k: float(v) for k, v in row.params.items()})
 
 
 def _fields(row: Row[Any], names: Iterable[str]) -> dict[str, Any]:

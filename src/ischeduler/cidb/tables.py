@@ -55,7 +55,6 @@ VERSIONS = Table(
     Column("number", Integer, nullable=False),
     Column("made_at", Float, nullable=False),
     Column("source", Text, nullable=False),
-    Column("digest", String(64), nullable=False),
     Column("centre", String(128), nullable=False),
     Column("batch", String(32), nullable=False),
     Column("batch_version", String(64)),

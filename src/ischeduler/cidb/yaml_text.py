@@ -13,7 +13,7 @@ def read_yaml(text: str, name: str = "the text") -> Any:
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(text, Loader=loader)  # noqa: S506 - both are safe loaders
+        return yaml.load(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         raise BadInput(f"{name}, line {line}, is not YAML: {error.problem}; correct that line.") from None

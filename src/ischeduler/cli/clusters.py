@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from ischeduler.cli.invocation import session
 from ischeduler.core.cluster import Cluster, NodeType, Partition
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
+from ischeduler.core.errors import BadInput, BatchUnavailable
 from ischeduler.core.sizes import human_size
 from ischeduler.helper.session import Session
 
@@ -20,20 +22,25 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def clusters(
-    what: Annotated[str | None, typer.Argument(metavar="[NAME|sync|edit]", help="A cluster's name, or sync, or edit.")] = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The cluster to sync or edit.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[NAME|sync|edit|revert|export|import]", help="A cluster, or what to do.")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="The cluster, or the file to import.")] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--fact", metavar="PATH=VALUE", help="With edit: set one fact without an editor.")
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option("--like", metavar="NAME", help="With sync: prices and rules as on that cluster.")
     ] = None,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each fact comes from.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List known clusters; show one; sync the live one (scontrol, sinfo, sacctmgr); edit facts such as prices."""
+    """List known clusters; show one; sync the live one (scontrol, sacctmgr); edit facts such as prices; export, import, revert."""
     here = session()
     if what == "sync":
-        _sync(here, name, as_json)
-    elif what == "edit":
-        _edit(here, name, sets or [], as_json)
+        _sync(here, name, like, as_json)
+    elif what in ("edit", "revert", "export", "import"):
+        _change(here, what, name, sets or [], as_json)
     elif what is None:
         _list(here, as_json)
     else:
@@ -112,13 +119,11 @@ def _price(c: Cluster) -> str:
     )
 
 
-def _sync(here: Session, name: str | None, as_json: bool) -> None:
+def _sync(here: Session, name: str | None, like: str | None, as_json: bool) -> None:
     names = [name] if name else list(here.services.batches)
     if not names:
-        from ischeduler.core.errors import BatchUnavailable
-
         raise BatchUnavailable(f"no batch system answers here: {'; '.join(here.services.troubles) or 'none is configured'}.")
-    found = [here.services.sync(n) for n in names]
+    found = [here.services.sync(n, like=like) for n in names]
     if as_json:
         output.document("isched.clusters/1", {"clusters": [to_plain(c) for c in found]})
         return
@@ -130,14 +135,25 @@ def _sync(here: Session, name: str | None, as_json: bool) -> None:
                 output.line(f"  {output.style('✗', 'red')} {partition.name}  {partition.access.reason}")
 
 
-def _edit(here: Session, name: str | None, sets: list[str], as_json: bool) -> None:
-    from ischeduler.core.errors import BadInput
-    from ischeduler.helper.cluster_edit import edit_in_editor, set_facts
-
+def _change(here: Session, what: str, name: str | None, sets: list[str], as_json: bool) -> None:
     if name is None:
-        raise BadInput("say which cluster: isched clusters edit NAME.")
-    cluster, changed = set_facts(here, name, sets) if sets else edit_in_editor(here, name)
+        raise BadInput(f"say which: isched clusters {what} {'FILE' if what == 'import' else 'NAME'}.")
+    if what == "export":
+        output.text(here.services.cidb.export_yaml(here.services.cluster(name).name))
+        return
+    cluster, words = _changed(here, what, name, sets)
     if as_json:
         output.document("isched.clusters/1", {"clusters": [to_plain(cluster)]})
     else:
-        output.line(f"✓ {cluster.name}: {', '.join(changed)} set by you" if changed else f"nothing changed in {cluster.name}")
+        output.line(f"{output.style('✓', 'green')} {cluster.name}: {words}")
+
+
+def _changed(here: Session, what: str, name: str, sets: list[str]) -> tuple[Cluster, str]:
+    from ischeduler.helper.cluster_edit import edit_in_editor, set_facts
+
+    if what == "import":
+        return here.services.cidb.import_yaml(Path(name).read_text(encoding="utf-8"), name), f"imported from {name}"
+    if what == "revert":
+        return here.services.cidb.revert(here.services.cluster(name).name), "your edits are undone"
+    cluster, paths = set_facts(here, name, sets) if sets else edit_in_editor(here, name)
+    return cluster, f"{', '.join(paths)} set by you" if paths else "nothing changed"

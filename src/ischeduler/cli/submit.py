@@ -81,7 +81,7 @@ def request_words(plan: Plan, max_cost: float | None = None) -> str:
     each = "the limit" if count == 1 else "each limit"
     most = max_cost if max_cost is not None else plan.cost.p90
     cost = f"${most:.2f}" if plan.cost.unit == "usd" else f"{most:.3g} {plan.cost.unit}"
-    charged = f" of {plan.account}" if plan.account else ""
+    charged = f", from account {plan.account}" if plan.account else ""
     return f"Requesting {size} on {plan.partition}, SIGUSR2 {plan.signal_lead_s} s before {each}. At most {cost}{charged}."
 
 

@@ -62,7 +62,9 @@ def find_rule(name: str) -> Rule:
         try:
             RULES[name] = found.load()
         except Exception as error:
-            raise BadInput(f"charging rule '{name}' of {found.value} does not load ({error}); repair or remove its package.") from error
+            raise BadInput(
+                f"charging rule '{name}' of {found.value} does not load ({error}); repair or remove its package."
+            ) from error
     return RULES[name]
 
 

@@ -150,7 +150,7 @@ class Planning:
             qos=qos,
             max_segments=self._settings["caps.max_attempts"],
         )
-        notes = dict.fromkeys(n for found in needs.values() for n in found.notes)
+        notes = dict.fromkeys(n for found in needs.values() for n in found.notes if " is unknown: " not in n)
         return replace(planset, warnings=(*scene.warnings, *planset.warnings, *notes))
 
     def explain(self, run: Run, now: float, *, plane_alive: bool = True) -> str:

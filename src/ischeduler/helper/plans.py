@@ -98,8 +98,8 @@ def find_plan(planset: PlanSet, key: str) -> Plan:
             return plan
     refused = next((r for r in planset.refusals if key in (r.where, r.partition)), None)
     if refused:
-        raise NoFeasiblePlan(f"{refused.where} is refused: {_sentences(refused.blockers)}")
-    known = [t for p in planset.plans for t in (*p.tags, str(p.number), p.where)]
+        raise NoFeasiblePlan(f"{refused.where} is refused: {_sentences(refused.blockers)}.")
+    known = [t for p in planset.plans for t in (*p.tags, p.where)]
     raise NotFound(f"there is no option '{key}'{did_you_mean(key, dict.fromkeys(known))}.")
 
 

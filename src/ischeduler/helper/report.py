@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ischeduler.core.durations import format_slurm
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.history import HistoryRecord
-from ischeduler.core.run import Attempt, Run
+from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.core.sizes import GIB
 
 MARGIN = 1.15
@@ -69,7 +69,15 @@ def report_of(run: Run, history: Sequence[HistoryRecord], now: float) -> Report:
         notes.append("the run goes on; figures so far")
     if run.first_plan and run.first_plan.where != run.plan.where:
         notes.append(f"predicted for {run.first_plan.where}; moved to {run.plan.where}")
-    return Report(run.id, run.state.value, tuple(lines), next_flags(run, used), len(history), len(run.attempts), tuple(notes))
+    return Report(
+        run.id,
+        run.state.value,
+        tuple(lines),
+        next_flags(run, used) if run.state is RunState.COMPLETED else (),
+        len(history),
+        len(run.attempts),
+        tuple(notes),
+    )
 
 
 def run_time_s(run: Run, now: float) -> float | None:

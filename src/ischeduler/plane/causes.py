@@ -101,7 +101,8 @@ def _from_state(attempt: Attempt) -> Why | None:
         return Why(Cause.NODE_FAILURE, f"a node failed{where}")
     if attempt.state is JobState.PREEMPTED:
         return Why(Cause.PREEMPTED, f"preempted{where}")
-    if attempt.state is JobState.CANCELLED and attempt.exit_reason != "checkpointed":
+    at_limit = attempt.exit_reason == "checkpointed" and attempt.signalled != "TERM"
+    if attempt.state is JobState.CANCELLED and not at_limit:
         return Why(Cause.CANCELLED, "cancelled outside iScheduler")
     if attempt.state is JobState.OUT_OF_MEMORY and attempt.oom_where != "cuda":
         return Why(Cause.OUT_OF_MEMORY, "the batch system ended it for its memory")

@@ -77,7 +77,9 @@ def find_programs() -> Path:
     if on_path:
         found.append(Path(on_path))
     if not found:
-        raise PostgresMissing("PostgreSQL's server programs (initdb, pg_ctl) are not installed; on Debian: apt-get install postgresql")
+        raise PostgresMissing(
+            "PostgreSQL's server programs (initdb, pg_ctl) are not installed; on Debian: apt-get install postgresql"
+        )
     return max(found, key=lambda p: [int(n) for n in str(p).split("/") if n.isdigit()]).parent
 
 

@@ -65,6 +65,7 @@ class SpoolWriter:
         self._untold = 0
         self._seen_bytes, self._seq = 0, 0
         self._failing = False
+        self._torn = False
 
     @property
     def waiting(self) -> int:
@@ -126,8 +127,6 @@ class SpoolWriter:
             event = {"v": VERSION, "run": self._run, "token": str(self._token), "seq": seq, "t": round(t, 3)}
             lines.append(json.dumps({**event, "kind": kind, "data": _finite(data)}, default=str) + "\n")
         return "".join(lines).encode(), seq
-
-    _torn = False
 
     def _catch_up(self, descriptor: int) -> int:
         """Read what was appended by the other writer since our last look; returns the file's size in bytes."""
@@ -198,7 +197,7 @@ def _finite(value: Any) -> Any:
 def _seq_of(line: bytes) -> int:
     try:
         return int(json.loads(line)["seq"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return 0
 
 

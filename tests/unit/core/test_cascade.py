@@ -9,7 +9,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ischeduler.core.cascade import (
-    margin_s, next_walltime_s, round_walltime_s, segment_walltimes_s, segments_needed, signal_lead_s, useful_time_s,
+    margin_s,
+    next_walltime_s,
+    round_walltime_s,
+    segment_walltimes_s,
+    segments_needed,
+    signal_lead_s,
+    useful_time_s,
 )
 
 limits = st.floats(60, 30 * 86400)

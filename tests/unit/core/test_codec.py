@@ -13,7 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ischeduler.core import blocker, charging, cluster, estimate, event, history, jobs, memory_model, plan, run, snapshot, workload
+from ischeduler.core import (
+    blocker,
+    charging,
+    cluster,
+    estimate,
+    event,
+    history,
+    jobs,
+    memory_model,
+    plan,
+    run,
+    snapshot,
+    workload,
+)
 from ischeduler.core.codec import from_plain, to_plain
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.workload import PRECISIONS, Workload
@@ -79,7 +92,7 @@ def test_the_vocabulary_is_all_here() -> None:
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_there_and_back_again(kind: type, data: st.DataObject) -> None:
-    value = data.draw(instances(kind))
+    value = data.draw(values(kind))
     text = json.dumps(to_plain(value), allow_nan=False)
     assert from_plain(kind, json.loads(text)) == value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,7 +54,7 @@ def test_blocks_never_overlap_and_add_up(events: list[Event]) -> None:
             allocator.free(identity)
             del held[identity]
         spans = allocator.spans()
-        for (address, length, _), (after, _, _) in zip(spans, spans[1:], strict=False):
+        for (address, length, _), (after, _, _) in itertools.pairwise(spans):
             assert address + length <= after
         assert sum(length for _, length, _ in spans) == allocator.reserved
         assert sum(length for _, length, free in spans if not free) == allocator.allocated

@@ -54,7 +54,8 @@ def test_json_dict_and_list_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("row", "words"), [
-    ({"runtime": "2h"}, "'runtime' .* unknown"), ({"run": "soon"}, "not a duration"), ({"gpu_memory": "lots"}, "not a memory size"),
+    ({"runtime": "2h"}, "'runtime' .* unknown"), ({"run": "soon"}, "not a duration"),
+    ({"gpu_memory": "lots"}, "not a memory size"),
     ({"run": -1}, "negative"), ({"run": True}, "expected a number"), ({"run_p90": "2h"}, "stands alone"),
     ({"run": "2h", "run_p90": "1h"}, "between"),
 ])

@@ -15,12 +15,15 @@ from ischeduler.estimators.memory.host import host_memory
 from ischeduler.estimators.memory.report import BatchModel, memory_report, smallest_accumulation
 from ischeduler.estimators.memory.spec import TraceReport, TraceSpec
 
-TRACE = TraceReport(32, "fake-accelerator", "2.13.0", 25_557_032, 98 * MIB, 97 * MIB, 97 * MIB, 2570 * MIB, 2862 * MIB, 3270 * MIB, 18 * MIB)
+TRACE = TraceReport(
+    32, "fake-accelerator", "2.13.0", 25_557_032, 98 * MIB, 97 * MIB, 97 * MIB, 2570 * MIB, 2862 * MIB, 3270 * MIB, 18 * MIB
+)
 
 
 def test_the_parts_add_up_and_the_total_holds_context() -> None:
     report = memory_report(TRACE)
-    assert report.weights_bytes + report.gradients_bytes + report.optimizer_bytes + report.activations_bytes == report.allocated_bytes
+    parts = report.weights_bytes, report.gradients_bytes, report.optimizer_bytes, report.activations_bytes
+    assert sum(parts) == report.allocated_bytes
     assert report.total.p50 == report.reserved_bytes + report.context.p50
     assert report.total.p10 < report.total.p50 < report.total.p90
     assert report.sentence().startswith("weights 98 MB + gradients 97 MB + optimizer 97 MB + activations 2.5 GB")
@@ -78,7 +81,9 @@ def test_main_memory_counts_what_is_there() -> None:
     assert "without a data set" not in data.reason
 
 
-@pytest.mark.parametrize(("optimizer", "options", "copies"), [("sgd", {}, 0), ("sgd", {"optimizer.momentum": "0.9"}, 1), ("AdamW", {}, 2)])
+@pytest.mark.parametrize(("optimizer", "options", "copies"), [
+    ("sgd", {}, 0), ("sgd", {"optimizer.momentum": "0.9"}, 1), ("AdamW", {}, 2),
+])
 def test_counting_knows_the_optimizers_state(optimizer: str, options: dict[str, str], copies: int) -> None:
     report = counted_report(TraceSpec("m", 8, optimizer=optimizer, options=options), 1000, 4000, 4000)
     assert report.optimizer_bytes == copies * 4000

@@ -21,7 +21,8 @@ ONE_GPU = Resources(gpus_per_node=1)
 
 def snapshot(idle_gpus: int = 0, running: int = 8, pending: int = 0, limit_s: float = 36000, total: int = 8) -> QueueSnapshot:
     """Eight GPUs; each running job holds one and started an hour ago."""
-    counts = NodeCounts("gpu", "gpu", idle=idle_gpus // 2, mixed=0, allocated=4 - idle_gpus // 2, idle_gpus=idle_gpus, total_gpus=total)
+    idle = idle_gpus // 2
+    counts = NodeCounts("gpu", "gpu", idle=idle, allocated=4 - idle, idle_gpus=idle_gpus, total_gpus=total)
     jobs = [QueuedJob(f"r{i}", "gpu", "RUNNING", gpus=1, start_s=NOW - 3600, limit_s=limit_s) for i in range(running)]
     jobs += [QueuedJob(f"p{i}", "gpu", "PENDING", gpus=1, submit_s=NOW - 60, limit_s=limit_s) for i in range(pending)]
     return QueueSnapshot("pitzer", NOW, (counts,), tuple(jobs))

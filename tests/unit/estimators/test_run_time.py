@@ -89,7 +89,8 @@ def test_a_plug_ins_answer_is_used_and_its_failure_noted() -> None:
     parts = built_ins(plug_ins=False)
     parts.registry.add(Fixed("mine", Estimate(1, 2, 3, "s", "mine@2", basis="trace", reason="x"), "trace", "step_time"))
     parts.registry.add(Fixed("bad", EstimatorFailed("out of luck"), "history", "step_time"))
-    needs = Estimators(parts).needs(replace(WORK, model="", command=("python", "t.py")), CLUSTER, PARTITION, GPU, ONE_GPU, None, NOW)
+    work = replace(WORK, model="", command=("python", "t.py"))
+    needs = Estimators(parts).needs(work, CLUSTER, PARTITION, GPU, ONE_GPU, None, NOW)
     assert needs.step_time is not None
     assert needs.step_time.source == "mine@2"
     assert any("out of luck" in n for n in needs.notes)

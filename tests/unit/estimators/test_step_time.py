@@ -25,8 +25,9 @@ ROWS = (
 
 
 def report(batch: int = 32) -> TraceReport:
-    return TraceReport(batch, "fake-accelerator", "2.13.0", 25_000_000, 10**8, 10**8, 10**8, 3 * 10**9, 3 * 10**9, 4 * 10**9, 10**7,
-                       operations=ROWS)
+    return TraceReport(
+        batch, "fake-accelerator", "2.13.0", 25_000_000, 10**8, 10**8, 10**8, 3 * 10**9, 3 * 10**9, 4 * 10**9, 10**7, operations=ROWS
+    )
 
 
 def traced(workload: Workload) -> TraceReport:

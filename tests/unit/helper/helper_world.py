@@ -143,7 +143,7 @@ class Shelf:
     def clusters(self) -> list[Cluster]:
         return list(self.known.values())
 
-    def cluster(self, name: str) -> Cluster:
+    def get(self, name: str) -> Cluster:
         if name not in self.known:
             raise NotFound(f"there is no cluster '{name}'.")
         return self.known[name]
@@ -158,6 +158,7 @@ class World:
             "ISCHED_PATHS_STATE": str(folder / "state"),
             "ISCHED_PATHS_DATA": str(folder / "data"),
             "ISCHED_PLANE_AUTOSTART": "no",
+            "ISCHED_ENVIRONMENT_VENV": "/venv",
             "XDG_CONFIG_HOME": str(folder / "none"),
         }
         self.folder = folder

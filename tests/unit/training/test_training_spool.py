@@ -130,7 +130,7 @@ def test_reading_at_any_byte_gives_each_event_once(items: list[dict], data: st.D
     """The file grows byte range by byte range, as a shared file system may show it; offsets are stored in between."""
     with tempfile.TemporaryDirectory() as folder:
         whole, seen = Path(folder) / "whole", Path(folder) / "seen"
-        spool = writer(whole)
+        spool = writer(whole, clock=lambda: 1.0)
         for item in items:
             assert spool.emit("progress", item=item)
         content = spool.path.read_bytes() if items else b""

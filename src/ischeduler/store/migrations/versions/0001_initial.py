@@ -141,7 +141,6 @@ def upgrade() -> None:
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("made_at", sa.Float(), nullable=False),
         sa.Column("source", sa.Text(), nullable=False),
-        sa.Column("digest", sa.String(length=64), nullable=False),
         sa.Column("centre", sa.String(length=128), nullable=False),
         sa.Column("batch", sa.String(length=32), nullable=False),
         sa.Column("batch_version", sa.String(length=64), nullable=True),
