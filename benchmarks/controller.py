@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ischeduler.batch.commands import Answer
 from ischeduler.batch.slurm_cli import SlurmCli
+from ischeduler.batch.slurm_text import OWN_FIELDS, SEPARATOR
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.jobs import Resources
@@ -39,13 +39,16 @@ class AnsweringSlurm:
         self.names: list[str] = []
 
     def __call__(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Answer:
-        if argv[0] == "sbatch":
+        if "sbatch" in argv:
             self.names.append(next(line.split("=", 1)[1] for line in stdin.splitlines() if "--job-name=" in line))
             return Answer(0, f"{len(self.names)}\n", "")
-        if argv[0] == "squeue":
-            rows = (f"{i}|{name}|RUNNING|None|gpu|g01|N/A|N/A|N/A|8:00:00|0|0|" for i, name in enumerate(self.names, 1))
-            return Answer(0, "\n".join(rows), "")
+        if "squeue" in argv:
+            return Answer(0, "".join(self._row(i, name) for i, name in enumerate(self.names, 1)), "")
         return Answer(0, "", "")
+
+    def _row(self, number: int, name: str) -> str:
+        shown = {"JobID": str(number), "Name": name, "State": "RUNNING", "RestartCnt": "0", "NodeList": "g01", "TimeLimit": "8:00:00"}
+        return "".join(shown.get(field, "") + SEPARATOR for field in OWN_FIELDS) + "\n"
 
 
 class Quiet:
@@ -54,14 +57,26 @@ class Quiet:
     def read(self, run: Run) -> tuple[Sequence[Event], Mapping[str, int]]:
         return (), run.spool_offsets
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: ""
+    def notify(self, run: Run, subject: str, text: str) -> None:
+        return None
+
+    def prepare(self, run: Run) -> None:
+        return None
+
+    def raise_fence(self, run: Run, token: str) -> None:
+        return None
+
+    def control(self, run: Run, token: str, word: str) -> None:
+        return None
+
+    def log_tail(self, run: Run, number: int) -> str:
+        return ""
 
 
 def calls_per_minute(runs: int) -> float:
     """squeue, sacct and scontrol calls a minute while that many runs are running."""
     clock, slurm, quiet = StepClock(), AnsweringSlurm(), Quiet()
-    batch = SlurmCli("bench", clock, user="bench", run=slurm)
+    batch = SlurmCli("bench", slurm, user="bench", clock=clock)
     plane = Plane(MemoryStore(), {"bench": batch}, quiet, clock, quiet, quiet, owner="bench", holder="bench")
     for number in range(runs):
         plane.delegate(_run(number, clock.now()))

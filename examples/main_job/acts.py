@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ class Story:
                 print("    " + "  ".join(f"{cell:<20}" if i == 2 else cell for i, cell in enumerate(row)))
             spans = sorted((_epoch(r[4]), _epoch(r[5])) for r in rows)
             source = f"sacct ({len(rows)} jobs)"
-        overlap = max((a[1] - b[0] for a, b in zip(spans, spans[1:], strict=False)), default=0.0)
+        overlap = max((a[1] - b[0] for a, b in pairwise(spans)), default=0.0)
         return [(overlap <= 2.0, f"{source}: no two attempts overlapped (closest: {-overlap:.0f} s apart)")]
 
     def _lost_epochs(self, run_id: str) -> list[tuple[bool, str]]:

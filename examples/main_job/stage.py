@@ -59,6 +59,7 @@ class SlurmStage:
         self.sandbox = Sandbox(demo_cluster(), "demo")
 
     def up(self) -> None:
+        self.sandbox.down()  # what an interrupted demo may have left
         self.sandbox.up()
         self.work = self.sandbox.home("alice") / "digits"
         self.python = self.sandbox.python

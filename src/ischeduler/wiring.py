@@ -63,18 +63,6 @@ class Finished:
     stderr: str
 
 
-class SystemClock:
-    """The machine's time."""
-
-    def now(self) -> float:
-        """Epoch seconds."""
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait that long."""
-        time.sleep(seconds)
-
-
 class LogNotifier:
     """Appends what the plane tells the owner to a file in the state folder; a full disk is no reason to stop."""
 
@@ -96,10 +84,17 @@ class Services:
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings = settings
-        self.clock: Clock = clock or SystemClock()
+        self._clock = clock
         self.replanner: Replanner | None = None
         self.troubles: list[str] = []
         self._estimators: dict[str, Estimators] = {}
+
+    @cached_property
+    def clock(self) -> Clock:
+        """Time."""
+        from ischeduler.batch.clocks import SystemClock
+
+        return self._clock or SystemClock()
 
     @cached_property
     def owner(self) -> str:
@@ -166,7 +161,7 @@ class Services:
             return {}
         from ischeduler.batch.slurm_cli import SlurmCli
 
-        return {name: SlurmCli(name, self.clock)}
+        return {name: SlurmCli(name, user=self.owner, clock=self.clock)}
 
     def _local(self) -> BatchSystem:
         from ischeduler.batch.local import LocalBatch
@@ -292,15 +287,14 @@ class Services:
         batch = self.batches.get(name)
         if batch is None:
             raise NotFound(f"cluster '{name}' cannot be reached from here; live is {', '.join(self.batches) or 'none'}.")
-        return self.cidb.sync(name, self._discover(batch), like=like)
+        return self.cidb.sync(name, self._discover(batch, name), like=like)
 
-    def _discover(self, batch: BatchSystem) -> Cluster:
+    def _discover(self, batch: BatchSystem, name: str) -> Cluster:
         if self.batch_kind == "local":
             return batch.cluster(self.clock.now())  # pyright: ignore[reportAttributeAccessIssue]
-        from ischeduler.cidb.accelerators import accelerators
         from ischeduler.cidb.discovery import discover
 
-        return discover(self.ask, self.owner, self.clock.now(), accelerators=accelerators())
+        return discover(self.ask, self.owner, self.clock.now())
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -325,4 +319,4 @@ def wire(settings: Settings, *, clock: Clock | None = None) -> Services:
     return Services(settings, clock=clock)
 
 
-__all__ = ["Services", "Settings", "SystemClock", "wire"]
+__all__ = ["Services", "Settings", "wire"]

@@ -87,7 +87,7 @@ def main() -> int:
     config = json.loads(Path(sys.argv[1]).read_text())
     run = from_plain(Run, config["run"])
     clock = SystemClock(config.get("skew_s", 0.0))
-    slurm = SlurmCli(run.plan.cluster, clock)
+    slurm = SlurmCli(run.plan.cluster, clock=clock)
     crash_at = config.get("crash_at", 0)
     store, batch = SqlStore(config["store"]), slurm
     if crash_at:

@@ -1,11 +1,13 @@
 """The built-in estimates against measurements on real cards and nodes; skipped where those data sets are absent.
 
-The data sets are for validation: nothing in the estimators is fitted to GPEmu's or HARP's numbers but the width of the
-roofline's interval, which is held out by model here.
+How independent each test is: the roofline's efficiencies were revised once by hand after a look at GPEmu, and history's
+range of run sizes is the best of three tried on these very HARP runs, so both figures are optimistic. NeuSight's were looked
+at only afterwards. The interval's width is held out by model, the efficiencies behind it are not.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -54,7 +56,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceReport]:
     pytest.importorskip("torch")
     models = sorted(table("gpemu/memory.parquet").model.unique())
     tracer = Tracer(tmp_path_factory.mktemp("traces"))
-    options = {"optimizer.momentum": "0.9", "zero_grad": "keep"}  # as its authors' torch did by default
+    options = {"optimizer.momentum": "0.9", "zero_grad": "keep"}  # assumed: torch's default before 2.0; without it the median is 1.8 %
     return {m: tracer.report(TraceSpec(f"torchvision:{m}", 32, options=options)) for m in models}
 
 
@@ -113,6 +115,42 @@ def test_step_times_fall_within_the_stated_interval(traces: dict[str, TraceRepor
               f"{sum(held_out) / len(held_out):.1%}")
     assert _covered(every, ACCELERATOR_SPREAD) >= 0.80
     assert sum(held_out) / len(held_out) >= 0.70
+
+
+NEUSIGHT = {
+    "bert_large-train-512-2": ("bert-large-uncased", 512, 2), "bert_large-train-512-8": ("bert-large-uncased", 512, 8),
+    "gpt2_large-train-1024-1": ("gpt2-large", 1024, 1), "gpt2_large-train-1024-4": ("gpt2-large", 1024, 4),
+    "opt_13-train-2048-1": ("opt-1.3b", 2048, 1),
+}
+NEUSIGHT_CARDS = {
+    "NVIDIA_H100_80GB_HBM3": Accelerator("h100", 80 << 30, fp32_flops=66.9e12, bf16_flops=989e12, bandwidth_bytes_s=3.35e12),
+    "NVIDIA_A100_80GB_PCIe": Accelerator("a100-80g", 80 << 30, fp32_flops=19.5e12, bf16_flops=312e12, bandwidth_bytes_s=1.935e12),
+    "AMD_Instinct_MI210": Accelerator("mi210", 64 << 30, "amd", fp32_flops=22.6e12, bf16_flops=181e12, bandwidth_bytes_s=1.6e12),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_transformers_that_nobody_looked_at_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = DATA / "neusight" / "scripts" / "asplos" / "label"
+    if not labels.exists():
+        pytest.skip("neusight is not here")
+    pytest.importorskip("transformers")
+    tracer, errors, inside = Tracer(tmp_path), [], 0
+    for name, (model, length, batch) in NEUSIGHT.items():
+        trace = tracer.report(TraceSpec(f"transformers:{model}", batch, options={"sequence_length": str(length)}))
+        for card, accelerator in NEUSIGHT_CARDS.items():
+            path, device = labels / card / f"{name}.json", of_accelerator(accelerator)
+            if not path.exists() or device is None:
+                continue
+            parts = phase_seconds(trace.operations, device, "fp32")
+            ratio = json.loads(path.read_text())["e2e_latency"] / 1e3 / (parts["forward"] + parts["backward"])
+            errors.append(abs(1 / ratio - 1))
+            inside += _covered([ratio], device.spread) == 1.0
+    with capsys.disabled():
+        print(f"\ntransformers' step time by datasheet, {len(errors)} points: median error {median(errors):.1%}, "
+              f"mean {sum(errors) / len(errors):.1%}, inside the shipped interval {inside / len(errors):.1%}")
+    assert inside / len(errors) >= 0.80
 
 
 def test_run_times_scale_up_from_smaller_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,209 +1,235 @@
-"""A Slurm cluster through its own commands: what a user may do at a login node, and nothing more.
-
-One ``squeue`` answers for all jobs; one ``sacct`` for those that have left the queue. Works with accounting off. A job's name is its
-idempotency key, because every Slurm keeps job names, where comments are kept only where the site asks for it.
-"""
+"""Slurm through its user's own commands: sbatch, squeue, sacct, scancel, scontrol. No rights beyond the user's."""
 
 from __future__ import annotations
 
+import getpass
+import re
+import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ischeduler.batch.backoff import Backoff
+from ischeduler.batch.clocks import SystemClock
 from ischeduler.batch.commands import Answer, CommandMissing, CommandTimeout, LocalCommands, RunCommand
+from ischeduler.batch.header import sbatch_header
 from ischeduler.batch.names import job_name
 from ischeduler.batch.script import render_script
-from ischeduler.batch.slurm_snapshot import SNAPSHOT_FIELDS, snapshot_of
+from ischeduler.batch.slurm_errors import accounting_is_off, job_gone, not_reached, refusal, submit_error, unavailable
+from ischeduler.batch.slurm_json import read_squeue_json
+from ischeduler.batch.slurm_nodes import count_nodes, read_nodes
 from ischeduler.batch.slurm_text import (
-    SACCT_FIELDS, SEPARATOR, SQUEUE_FIELDS, refusal, sacct_jobs, squeue_jobs, test_only_start,
+    OWN_FIELDS, QUEUE_FIELDS, SACCT_FIELDS, SEPARATOR, read_queue, read_sacct, read_squeue, seconds, squeue_format,
 )  # fmt: skip
-from ischeduler.core.errors import BatchUnavailable, SubmitRefused, SubmitUncertain
+from ischeduler.core.errors import BadInput, BatchUnavailable, SubmitUncertain
 from ischeduler.core.jobs import JobRef, JobSpec, JobStatus, Observation, Probe
 from ischeduler.core.snapshot import QueueSnapshot
 from ischeduler.ports import Clock
 
-_NO_ANSWER = ("nable to contact slurm", "ommunication connection failure", "onnection refused", "ocket timed out", "not respond")
-_MAYBE_SENT = ("ocket timed out", "ero Bytes were transmitted", "nexpected message received")
-_SITE_LIMITS = (
-    "QOSMaxSubmitJobPerUserLimit", "AssocMaxSubmitJobLimit", "Job violates accounting/QOS policy", "ob submit limit", "MaxSubmitJobs",
-    "QOSMaxJobsPerUserLimit", "esources temporarily unavailable", "Slurm temporarily unable to accept job",
-)  # fmt: skip
-_SACCT_OFF = ("accounting storage is disabled", "Slurm accounting storage is disabled")
+_EPOCH_TIMES = ("env", "TZ=UTC", "SLURM_TIME_FORMAT=%s")
+"""Times as epoch seconds, and our own times read as UTC, in every time zone."""
+_JOB_ID = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)
+_STARTS = re.compile(r"\bto start at (\S+)")
+Found = dict[str, dict[str, JobStatus]]
+"""Key -> job id -> status."""
 
 
 class SlurmCli:
-    """The BatchSystem of one Slurm. ``user`` None means the calling user; ``clock`` gives ``taken_at`` and drives the back-off."""
+    """One cluster for one user.
+
+    A tick costs at most one squeue and one sacct however many jobs are asked about; ``calls`` counts them by program. After a
+    failure every question raises BatchUnavailable at once until the back-off is over (accounting has a back-off of its own).
+    ``reader`` is 'text' (squeue --Format: filters by user on every version) or 'json'. ``requeue`` lets Slurm restart jobs itself.
+    """
 
     def __init__(
-        self, name: str, clock: Clock, *, user: str | None = None, run: RunCommand | None = None, timeout_s: float = 30.0,
-        history_days: int = 30,
+        self, name: str, run_command: RunCommand | None = None, user: str | None = None, clock: Clock | None = None, *,
+        python: str = "python", requeue: bool = False, reader: str = "text", timeout_s: float = 60.0, lookback_s: float = 60 * 86400.0,
     ) -> None:  # fmt: skip
-        self._name, self._clock, self._user, self._timeout_s, self._history_days = name, clock, user, timeout_s, history_days
-        self._run: RunCommand = run or LocalCommands()
+        if reader not in ("text", "json"):
+            raise BadInput(f"reader '{reader}' is unknown; expected text or json.")
+        self._name = name
+        self._run = run_command or LocalCommands()
+        self.user = user or getpass.getuser()
+        self._clock = clock or SystemClock()
+        self._python, self._requeue, self._reader = python, requeue, reader
+        self._timeout_s, self._lookback_s = timeout_s, lookback_s
         self.calls: Counter[str] = Counter()
-        self._backoff = Backoff()
-        self._sacct_backoff = Backoff(first_s=10.0, longest_s=600.0)
+        self.backoff = Backoff()
+        self.accounting_backoff = Backoff(first_s=10.0, longest_s=600.0)
 
     @property
     def name(self) -> str:
         """The cluster's name."""
         return self._name
 
+    def script(self, job: JobSpec) -> str:
+        """The script that :meth:`submit` sends, for people."""
+        return render_script(job, python=self._python, header=sbatch_header(job, requeue=self._requeue))
+
     def submit(self, job: JobSpec) -> str:
-        """``sbatch``, the script on its standard input."""
-        script = render_script(job)
+        """Sends the script; see the port for what may be raised."""
+        script = self.script(job)
+        self._mind_backoff()
         try:
-            done = self._call(["sbatch", "--parsable"], stdin=script)
-        except CommandTimeout as error:
-            raise SubmitUncertain(f"{error}; the job is looked up before it is sent again.") from None
-        if done.code == 0:
-            return done.out.strip().split("\n")[-1].split(";")[0]
-        raise _submit_error(done)
+            answer = self._command(["sbatch", "--parsable"], stdin=script)
+        except CommandTimeout as problem:
+            self.backoff.failed(self._clock.now(), str(problem))
+            raise SubmitUncertain(f"{problem}; the job may have been accepted: look its key up.") from None
+        found = _JOB_ID.findall(answer.out) if answer.code == 0 else []
+        if found:
+            self.backoff.succeeded()
+            return found[-1]
+        error = submit_error(answer)
+        if isinstance(error, BatchUnavailable):
+            self.backoff.failed(self._clock.now(), str(error))
+        raise error
 
     def observe(self, jobs: Collection[JobRef]) -> Observation:
-        """One squeue for all; one sacct for those it does not show."""
-        now = self._clock.now()
+        """squeue for all, then sacct for those that have left the queue or have ended without a figure of their memory."""
+        found: Found = {}
         if not jobs:
-            return Observation(now)
-        keys = {ref.key for ref in jobs}
-        found = self._queue(keys)
-        missing = [ref for ref in jobs if ref.key not in found or not _settled(found[ref.key], ref)]
+            return Observation(self._clock.now())
+        keys = {job_name(r.key): r.key for r in jobs}
+        _put(found, self._squeue(), keys.values())
+        absent = [r for r in jobs if _is_absent(r, found)]
+        ended = [k for k, by_id in found.items() if all(s.state.ended for s in by_id.values())]
         complete = True
-        if missing:
-            past = self._accounting(missing)
-            complete = past is not None
-            found = _merged(found, past or [])
-        return Observation(now, {k: tuple(v) for k, v in found.items()}, complete)
+        if absent or ended:
+            asked = sorted({r.key for r in absent}.union(ended))
+            complete = self._ask_accounting(found, asked, [r for r in absent if r.job_id]) or not absent
+        statuses = {k: tuple(sorted(by_id.values(), key=_age)) for k, by_id in found.items()}
+        return Observation(self._clock.now(), statuses, complete)
 
     def cancel(self, job_id: str, *, signal: str | None = None) -> None:
-        """``scancel``; a signal goes to the batch shell."""
-        argv = ["scancel", "--batch", f"--signal={signal}", job_id] if signal else ["scancel", job_id]
-        self._ask(argv, tolerate=("nvalid job id", "already completing", "ob/step already"))
+        """``scancel``, or ``scancel --signal=NAME --batch``."""
+        if not re.fullmatch(r"\d+(?:_\d+)?", job_id):
+            raise BadInput(f"'{job_id}' is not a Slurm job id; expected a number.")
+        argv = ["scancel", *([f"--signal={signal}", "--batch"] if signal else []), job_id]
+        answer = self._ask(argv, accept=job_gone)
+        if answer.code and not job_gone(answer):
+            raise BatchUnavailable(f"Slurm did not cancel job {job_id}: {answer.complaint}")
 
     def snapshot(self) -> QueueSnapshot:
-        """Nodes from scontrol (free GPUs by allocated TRES), jobs of everybody from one squeue."""
-        nodes = self._ask(["scontrol", "-o", "show", "node"])
-        queue = self._ask(["squeue", "-h", "-r", "-t", "PENDING,RUNNING", "-O", _format(SNAPSHOT_FIELDS)])
-        return snapshot_of(self._name, nodes.out, queue.out, self._clock.now(), self._user or _me())
+        """All nodes and all visible jobs: one scontrol and one squeue."""
+        nodes = self._ask([*_EPOCH_TIMES, "scontrol", "show", "node", "-d", "-o"])
+        queue = self._ask([*_EPOCH_TIMES, "squeue", "-h", "-a", "-r", f"--Format={squeue_format(QUEUE_FIELDS)}"])
+        jobs = tuple(read_queue(queue.out, self.user))
+        return QueueSnapshot(self._name, self._clock.now(), count_nodes(read_nodes(nodes.out)), jobs)
 
     def probe(self, job: JobSpec) -> Probe:
-        """``sbatch --test-only``: about 0.1 s, serialised by the controller; callers keep the answer."""
+        """``sbatch --test-only``. It does not see limits that let a job wait for ever (PartitionTimeLimit): plan those."""
+        answer = self._ask([*_EPOCH_TIMES, "sbatch", "--test-only"], stdin=self.script(job), accept=_always)
+        if not_reached(answer):
+            raise unavailable("sbatch --test-only", answer)
+        starts = _STARTS.search(answer.err + answer.out)
+        return Probe(answer.code == 0, "" if answer.code == 0 else refusal(answer), self._clock.now(), seconds(starts[1]) if starts else None)
+
+    def _squeue(self) -> list[JobStatus]:
+        argv = [*_EPOCH_TIMES, "squeue", f"--user={self.user}", "--states=all"]
+        if self._reader == "json":
+            return read_squeue_json(self._ask([*argv, "--json"]).out)
+        return read_squeue(self._ask([*argv, "-h", f"--Format={squeue_format(OWN_FIELDS)}"]).out)
+
+    def _ask_accounting(self, found: Found, keys: Sequence[str], absent: Sequence[JobRef]) -> bool:
+        """Adds what accounting knows; False where it could not be asked. By name first, since that finds doubles too.
+
+        A job cancelled before it could ever start is listed by its id only, hence the second question, seldom asked.
+        """
+        names = ",".join(job_name(k) for k in keys)
+        rows = self._sacct(f"--name={names}", f"--starttime={self._oldest()}")
+        if rows is None:
+            return False
+        _merge(found, rows, keys)
+        ids = [r.job_id for r in absent if r.job_id and _is_absent(r, found)]
+        if ids:
+            rows = self._sacct(f"--jobs={','.join(ids)}")
+            if rows is None:
+                return False
+            _merge(found, rows, keys)
+        return True
+
+    def _sacct(self, *choice: str) -> list[JobStatus] | None:
         now = self._clock.now()
-        try:
-            done = self._call(["sbatch", "--test-only"], stdin=render_script(job))
-        except CommandTimeout as error:
-            raise BatchUnavailable(f"{error}; the controller may be busy.") from None
-        words = (done.err or done.out).strip()
-        if done.code == 0:
-            return Probe(True, refusal(words), now, test_only_start(words))
-        if any(w in words for w in _NO_ANSWER):
-            raise BatchUnavailable(_unavailable(words))
-        return Probe(False, refusal(words), now)
-
-    def _queue(self, keys: Collection[str]) -> dict[str, list[JobStatus]]:
-        who = [f"--user={self._user}"] if self._user else ["--me"]
-        done = self._ask(["squeue", "-h", *who, "--states=all", "-O", _format(SQUEUE_FIELDS)])
-        return _by_key(squeue_jobs(done.out), keys)
-
-    def _accounting(self, refs: Sequence[JobRef]) -> list[JobStatus] | None:
-        """sacct's rows for the keys; None where it is off or does not answer (then absence proves nothing)."""
-        now = self._clock.now()
-        try:
-            _check(self._sacct_backoff, now)
-            done = self._call(
-                ["sacct", "-nP", "--delimiter", SEPARATOR, "-S", f"now-{self._history_days}days", *self._whose(),
-                 "--name", ",".join(sorted({job_name(ref.key) for ref in refs})), "-o", ",".join(SACCT_FIELDS)],
-            )  # fmt: skip
-        except (BatchUnavailable, CommandTimeout) as error:
-            self._sacct_backoff.failed(now, str(error))
+        if self.accounting_backoff.waits(now):
             return None
-        if done.code:
-            self._sacct_backoff.failed(now, refusal(done.err))
+        argv = [*_EPOCH_TIMES, "sacct", "-n", "-P", "--duplicates", "--noconvert", f"--delimiter={SEPARATOR}", *choice]
+        try:
+            answer = self._command([*argv, f"--user={self.user}", f"--format={','.join(SACCT_FIELDS)}"])
+        except (CommandTimeout, BatchUnavailable) as problem:
+            self.accounting_backoff.failed(now, str(problem))
             return None
-        self._sacct_backoff.succeeded()
-        return sacct_jobs(done.out)
+        if answer.code:
+            self.accounting_backoff.failed(now, answer.complaint)
+            if accounting_is_off(answer):
+                self.accounting_backoff.until = now + self.accounting_backoff.longest_s
+            return None
+        self.accounting_backoff.succeeded()
+        return read_sacct(answer.out)
 
-    def _whose(self) -> list[str]:
-        return [f"--user={self._user}"] if self._user else []
+    def _oldest(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(0.0, self._clock.now() - self._lookback_s)))
 
-    def _call(self, argv: Sequence[str], *, stdin: str = "") -> Answer:
-        self.calls[argv[0]] += 1
+    def _ask(self, argv: Sequence[str], *, stdin: str = "", accept: object = None) -> Answer:
+        """A question whose failure is BatchUnavailable and starts the back-off; ``accept`` judges a non-zero exit as an answer."""
+        self._mind_backoff()
+        try:
+            answer = self._command(argv, stdin=stdin)
+        except CommandTimeout as problem:
+            self.backoff.failed(self._clock.now(), str(problem))
+            raise BatchUnavailable(f"{problem}; try again later.") from None
+        failed = answer.code != 0 and (not_reached(answer) or not (callable(accept) and accept(answer)))
+        if failed:
+            error = unavailable(_program(argv), answer)
+            self.backoff.failed(self._clock.now(), str(error))
+            raise error
+        self.backoff.succeeded()
+        return answer
+
+    def _command(self, argv: Sequence[str], *, stdin: str = "") -> Answer:
+        self.calls[_program(argv)] += 1
         try:
             return self._run(argv, stdin=stdin, timeout_s=self._timeout_s)
-        except CommandMissing as error:
-            raise BatchUnavailable(f"{error}; run this on a login node of the cluster.") from None
+        except CommandMissing as problem:
+            self.backoff.failed(self._clock.now(), str(problem))
+            raise BatchUnavailable(f"{problem}; load Slurm's commands into PATH.") from None
 
-    def _ask(self, argv: Sequence[str], *, tolerate: Sequence[str] = ()) -> Answer:
-        """Run a question under the back-off; BatchUnavailable when it fails."""
-        now = self._clock.now()
-        _check(self._backoff, now)
-        try:
-            done = self._call(argv)
-        except (BatchUnavailable, CommandTimeout) as error:
-            self._backoff.failed(now, str(error))
-            raise BatchUnavailable(str(error)) from None
-        if done.code and not any(word in done.err for word in tolerate):
-            words = _unavailable(done.err)
-            self._backoff.failed(now, words)
-            raise BatchUnavailable(words)
-        self._backoff.succeeded()
-        return done
+    def _mind_backoff(self) -> None:
+        wait_s = self.backoff.waits(self._clock.now())
+        if wait_s:
+            raise BatchUnavailable(f"{self.backoff.message or 'Slurm did not answer'} (asking again in {wait_s:.0f} s)")
 
 
-def _check(backoff: Backoff, now: float) -> None:
-    if (wait_s := backoff.waits(now)) > 0:
-        raise BatchUnavailable(f"{backoff.message} (asked again in {wait_s:.0f} s)")
+def _always(answer: Answer) -> bool:
+    return True
 
 
-def _me() -> str:
-    import getpass
-
-    return getpass.getuser()
+def _program(argv: Sequence[str]) -> str:
+    return next(w for w in argv if w != "env" and "=" not in w)
 
 
-def _format(fields: Sequence[str]) -> str:
-    """squeue's long format with a separator behind each field, which also lifts its 20-character cut."""
-    return ",".join(f"{field}:{SEPARATOR}" for field in fields)
+def _age(status: JobStatus) -> tuple[float, int]:
+    return (status.submit_s or 0.0, int(re.sub(r"\D", "", status.job_id) or 0))
 
 
-def _settled(jobs: Sequence[JobStatus], ref: JobRef) -> bool:
-    """squeue's row is enough unless the job ended: accounting then adds the memory peak, and the exit code of a requeued job."""
-    return all(not job.state.ended for job in jobs)
+def _is_absent(ref: JobRef, found: Found) -> bool:
+    """Nothing of its key, or nothing of its id: then another job of the same key may hide that the known one has left."""
+    by_id = found.get(ref.key)
+    return not by_id or (ref.job_id is not None and ref.job_id not in by_id)
 
 
-def _by_key(jobs: Sequence[JobStatus], keys: Collection[str]) -> dict[str, list[JobStatus]]:
-    found: dict[str, list[JobStatus]] = {}
-    for job in jobs:
-        if job.key in keys:
-            found.setdefault(job.key, []).append(job)
-    return found
+def _put(found: Found, statuses: Iterable[JobStatus], keys: Collection[str]) -> None:
+    for status in statuses:
+        if status.key in keys:
+            found.setdefault(status.key, {})[status.job_id] = status
 
 
-def _merged(queue: Mapping[str, list[JobStatus]], past: Sequence[JobStatus]) -> dict[str, list[JobStatus]]:
-    """squeue's word on a job's state, with accounting's memory peak; accounting alone where squeue has forgotten."""
-    merged = {key: list(jobs) for key, jobs in queue.items()}
-    for job in past:
-        known = merged.setdefault(job.key, [])
-        place = next((i for i, k in enumerate(known) if k.job_id == job.job_id), None)
-        if place is None:
-            known.append(job)
-        elif job.max_rss_bytes:
-            known[place] = replace(known[place], max_rss_bytes=job.max_rss_bytes)
-    return {key: sorted(jobs, key=lambda j: (j.submit_s or 0.0, int(j.job_id) if j.job_id.isdigit() else 0)) for key, jobs in merged.items()}
+def _merge(found: Found, rows: Iterable[JobStatus], keys: Collection[str]) -> None:
+    """squeue's word stands (accounting lags behind), accounting adds the jobs that have left and the memory of those that ended."""
+    from dataclasses import replace
 
-
-def _submit_error(done: Answer) -> Exception:
-    words = refusal(done.err or done.out)
-    if any(w in done.err for w in _MAYBE_SENT):
-        return SubmitUncertain(f"Slurm broke off while taking the job ({words}); it is looked up before it is sent again.")
-    if any(w in done.err for w in _NO_ANSWER):
-        return BatchUnavailable(_unavailable(done.err))
-    kind = "site_limit" if any(w in done.err for w in _SITE_LIMITS) else "invalid"
-    return SubmitRefused(f"Slurm refused the job: {words}.", kind=kind)
-
-
-def _unavailable(stderr: str) -> str:
-    return f"Slurm did not answer: {refusal(stderr)}"
-
-
+    known: Mapping[str, JobStatus] = {i: s for by_id in found.values() for i, s in by_id.items()}
+    _put(found, (s for s in rows if s.job_id not in known), keys)
+    for row in rows:
+        live = known.get(row.job_id)
+        if live is not None and live.state.ended:
+            found[live.key][live.job_id] = replace(live, max_rss_bytes=row.max_rss_bytes)

@@ -1,154 +1,162 @@
-"""Readers of squeue's, sacct's, scontrol's and sbatch's text. Pure functions; times are read in the zone Slurm prints them in.
+"""Text of squeue and sacct with our own field lists. Pure.
 
-Text with chosen fields is the same in every Slurm in use; its JSON changes with each data parser (numbers turn into objects, states
-into lists), so text is what monitoring stands on.
+Fields are separated by U+001F, which no job name holds; times are epoch seconds (``SLURM_TIME_FORMAT=%s``).
 """
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ischeduler.batch.hostlists import expand_hosts
 from ischeduler.batch.names import key_of
+from ischeduler.batch.slurm_states import exit_of_pair, exit_of_wait_status, job_state
 from ischeduler.core.durations import parse_slurm
 from ischeduler.core.errors import BadInput
 from ischeduler.core.jobs import JobState, JobStatus
-from ischeduler.core.sizes import parse_size
+from ischeduler.core.naming import gpus_of_gres
+from ischeduler.core.snapshot import QueuedJob
 
-SEPARATOR = "|"
-"""Both squeue and sacct print it behind each field. A job of ours has none in its name; others' rows with one are left out."""
-SQUEUE_FIELDS = (
-    "JobID", "Name", "State", "Reason", "Partition", "NodeList", "SubmitTime", "StartTime", "EndTime", "TimeLimit", "RestartCnt",
-    "exit_code",
-)
-SACCT_FIELDS = (
-    "JobIDRaw", "JobName", "State", "Reason", "Partition", "NodeList", "Submit", "Start", "End", "Timelimit", "ExitCode", "MaxRSS",
+SEPARATOR = "\x1f"
+OWN_FIELDS = (
+    "JobID", "Name", "State", "exit_code", "RestartCnt", "Reason", "NodeList", "StartTime", "EndTime", "SubmitTime",
+    "TimeLimit", "Partition", "Comment",
 )  # fmt: skip
-_STATES = {
-    "PENDING": JobState.PENDING, "CONFIGURING": JobState.PENDING, "REQUEUED": JobState.PENDING, "REQUEUE_FED": JobState.PENDING,
-    "REQUEUE_HOLD": JobState.PENDING, "SPECIAL_EXIT": JobState.PENDING, "RESV_DEL_HOLD": JobState.PENDING,
-    "RUNNING": JobState.RUNNING, "COMPLETING": JobState.RUNNING, "SUSPENDED": JobState.RUNNING, "SIGNALING": JobState.RUNNING,
-    "STAGE_OUT": JobState.RUNNING, "STOPPED": JobState.RUNNING, "RESIZING": JobState.RUNNING,
-    "COMPLETED": JobState.COMPLETED, "FAILED": JobState.FAILED, "TIMEOUT": JobState.TIMEOUT, "DEADLINE": JobState.TIMEOUT,
-    "OUT_OF_MEMORY": JobState.OUT_OF_MEMORY, "NODE_FAIL": JobState.NODE_FAIL, "BOOT_FAIL": JobState.NODE_FAIL,
-    "LAUNCH_FAILED": JobState.NODE_FAIL, "RECONFIG_FAIL": JobState.NODE_FAIL,
-    "PREEMPTED": JobState.PREEMPTED, "CANCELLED": JobState.CANCELLED, "REVOKED": JobState.CANCELLED,
-}  # fmt: skip
+QUEUE_FIELDS = (
+    "JobArrayID", "Partition", "State", "NumNodes", "tres-alloc", "tres-per-node", "SubmitTime", "StartTime", "TimeLimit",
+    "PriorityLong", "UserName", "Reason",
+)  # fmt: skip
+SACCT_FIELDS = (
+    "JobID", "JobName", "State", "ExitCode", "Reason", "NodeList", "Partition", "Submit", "Start", "End", "TimelimitRaw",
+    "MaxRSS", "Comment",
+)  # fmt: skip
 
 
-def job_state(word: str) -> JobState:
-    """Slurm's word (``CANCELLED by 1000``, ``CANCELLED+``) as a JobState; UNKNOWN for a word from the future."""
-    bare = re.split(r"[\s+]", word.strip().upper(), maxsplit=1)[0]
-    return _STATES.get(bare, JobState.UNKNOWN)
+def squeue_format(fields: Sequence[str]) -> str:
+    """The value of ``squeue --Format`` that prints fields whole, each followed by the separator."""
+    return ",".join(f"{name}:{SEPARATOR}" for name in fields)
 
 
-def timestamp(text: str) -> float | None:
-    """Epoch seconds of ``2026-11-21T04:54:09`` in the local zone; None for Unknown, N/A, None."""
-    try:
-        return time.mktime(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:
-        return None
+def read_squeue(text: str) -> list[JobStatus]:
+    """Every job that carries one of our keys; lines that are no jobs are left out."""
+    rows = _rows(text, OWN_FIELDS, trailing=True)
+    return [_squeue_status(row, key) for row in rows if (key := key_of(row["Name"], _given(row["Comment"])))]
 
 
-def _limit(text: str) -> float | None:
+def read_sacct(text: str) -> list[JobStatus]:
+    """Every job of ours, its last incarnation, with the largest MaxRSS of its steps.
+
+    With ``--duplicates`` a job that Slurm requeued has several rows of one id, oldest first; those before the last are its restarts.
+    """
+    found: dict[str, JobStatus] = {}
+    rss: dict[str, int] = {}
+    for row in _rows(text, SACCT_FIELDS, trailing=False):
+        job_id, _, step = row["JobID"].partition(".")
+        if step:
+            rss[job_id] = max(rss.get(job_id, 0), size_bytes(row["MaxRSS"]))
+        elif key := key_of(row["JobName"], row["Comment"]):
+            restarts = found[job_id].restarts + 1 if job_id in found else 0
+            found[job_id] = replace(_sacct_status(row, key), restarts=restarts)
+    return [replace(s, max_rss_bytes=rss.get(s.job_id) or None) for s in found.values()]
+
+
+def read_queue(text: str, user: str) -> list[QueuedJob]:
+    """All jobs of the queue; one that waits in several partitions appears in each."""
+    jobs: list[QueuedJob] = []
+    for row in _rows(text, QUEUE_FIELDS, trailing=True):
+        job = _queued(row, user)
+        jobs += [replace(job, partition=p) for p in row["Partition"].split(",")]
+    return jobs
+
+
+def seconds(text: str) -> float | None:
+    """Epoch seconds as Slurm printed them; None for ``N/A``, ``Unknown``, ``None`` and 0."""
+    word = text.strip()
+    return float(word) or None if word.isdigit() else None
+
+
+def limit_seconds(text: str) -> float | None:
+    """A time limit as squeue prints it; None where it is not set."""
     try:
         return parse_slurm(text)
     except BadInput:
         return None
 
 
-def exit_pair(text: str) -> tuple[int | None, int | None]:
-    """``0:9`` as exit code and signal; sacct and scontrol print pairs, squeue a wait status."""
-    match = re.fullmatch(r"(\d+):(\d+)", text.strip())
-    if match:
-        return int(match[1]), int(match[2]) or None
-    if text.strip().isdigit():
-        status = int(text)
-        return status >> 8, (status & 0x7F) or None
-    return None, None
+def size_bytes(text: str) -> int:
+    """Bytes of sacct's MaxRSS (``309809152``, ``3104K``, ``1.50G``); 0 where nothing was measured."""
+    word = text.strip().upper()
+    scale = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}.get(word[-1:], 1)
+    digits = word.rstrip("KMGT")
+    return round(float(digits) * scale) if digits.replace(".", "", 1).isdigit() else 0
 
 
-def squeue_jobs(text: str) -> list[JobStatus]:
-    """Rows of squeue with :data:`SQUEUE_FIELDS`."""
-    return [_squeue_job(row) for row in _rows(text, SQUEUE_FIELDS)]
+def tres_count(tres: str, name: str) -> int | None:
+    """The count of ``gres/gpu`` in ``cpu=1,mem=2000M,gres/gpu=2``; None when it is not listed."""
+    for part in tres.split(","):
+        key, _, count = part.partition("=")
+        if key.strip() == name and count.isdigit():
+            return int(count)
+    return None
 
 
-def _squeue_job(row: dict[str, str]) -> JobStatus:
+def _rows(text: str, fields: Sequence[str], *, trailing: bool) -> Iterator[Mapping[str, str]]:
+    width = len(fields) + (1 if trailing else 0)
+    for line in text.split("\n"):
+        cells = line.split(SEPARATOR)
+        if len(cells) == width:
+            yield dict(zip(fields, (c.strip() for c in cells), strict=False))
+
+
+def _squeue_status(row: Mapping[str, str], key: str) -> JobStatus:
     state = job_state(row["State"])
-    code, signal = exit_pair(row["exit_code"])
-    start = timestamp(row["StartTime"])
-    waiting = state is JobState.PENDING
+    status = int(row["exit_code"]) if row["exit_code"].isdigit() else None
+    code, signum = exit_of_wait_status(status) if state.ended and status is not None else (None, None)
+    start = seconds(row["StartTime"])
     return JobStatus(
-        job_id=row["JobID"], key=key_of(row["Name"]) or "", state=state, raw_state=row["State"], reason=_reason(row["Reason"]),
-        partition=row["Partition"], exit_code=code if state.ended else None, signal=signal if state.ended else None,
-        nodes=expand_hosts(row["NodeList"]), submit_s=timestamp(row["SubmitTime"]), start_s=None if waiting else start,
-        end_s=timestamp(row["EndTime"]) if state.ended else None, expected_start_s=start if waiting else None,
-        limit_s=_limit(row["TimeLimit"]), restarts=int(row["RestartCnt"]) if row["RestartCnt"].isdigit() else 0,
+        job_id=row["JobID"], key=key, state=state, raw_state=row["State"], reason=_given(row["Reason"]),
+        partition=row["Partition"], exit_code=code, signal=signum, nodes=expand_hosts(row["NodeList"]),
+        submit_s=seconds(row["SubmitTime"]), start_s=None if state is JobState.PENDING else start,
+        end_s=seconds(row["EndTime"]) if state.ended else None,
+        expected_start_s=start if state is JobState.PENDING else None,
+        limit_s=limit_seconds(row["TimeLimit"]), restarts=int(row["RestartCnt"]) if row["RestartCnt"].isdigit() else 0,
     )  # fmt: skip
 
 
-def sacct_jobs(text: str) -> list[JobStatus]:
-    """Rows of ``sacct -P`` with :data:`SACCT_FIELDS`, job lines and their steps; steps give the memory peak."""
-    jobs: dict[str, JobStatus] = {}
-    peaks: dict[str, int] = {}
-    for row in _rows(text, SACCT_FIELDS):
-        job_id, dot, _ = row["JobIDRaw"].partition(".")
-        if dot:
-            peaks[job_id] = max(peaks.get(job_id, 0), _rss(row["MaxRSS"]))
-        else:
-            jobs[job_id] = _sacct_job(row)
-    return [_with_peak(job, peaks.get(job_id, 0)) for job_id, job in jobs.items()]
-
-
-def _sacct_job(row: dict[str, str]) -> JobStatus:
+def _sacct_status(row: Mapping[str, str], key: str) -> JobStatus:
     state = job_state(row["State"])
-    code, signal = exit_pair(row["ExitCode"])
+    code, signum = exit_of_pair(row["ExitCode"]) if state.ended else (None, None)
+    limit = row["TimelimitRaw"]
     return JobStatus(
-        job_id=row["JobIDRaw"], key=key_of(row["JobName"]) or "", state=state, raw_state=row["State"], reason=_reason(row["Reason"]),
-        partition=row["Partition"], exit_code=code if state.ended else None, signal=signal if state.ended else None,
-        nodes=expand_hosts(row["NodeList"]), submit_s=timestamp(row["Submit"]), start_s=timestamp(row["Start"]),
-        end_s=timestamp(row["End"]) if state.ended else None, limit_s=_limit(row["Timelimit"]),
+        job_id=row["JobID"], key=key, state=state, raw_state=row["State"], reason=_given(row["Reason"]),
+        partition=row["Partition"], exit_code=code, signal=signum, nodes=expand_hosts(row["NodeList"]),
+        submit_s=seconds(row["Submit"]), start_s=seconds(row["Start"]), end_s=seconds(row["End"]) if state.ended else None,
+        limit_s=float(limit) * 60 if limit.isdigit() else math.inf if limit.upper() == "UNLIMITED" else None,
     )  # fmt: skip
 
 
-def _with_peak(job: JobStatus, peak_bytes: int) -> JobStatus:
-    from dataclasses import replace
-
-    return replace(job, max_rss_bytes=peak_bytes) if peak_bytes else job
-
-
-def _rss(text: str) -> int:
-    try:
-        return parse_size(text) if text.strip() else 0
-    except BadInput:
-        return 0
-
-
-def _reason(text: str) -> str:
-    word = text.strip()
-    return "" if word in ("None", "(null)", "(None)") else word.strip("()")
+def _queued(row: Mapping[str, str], user: str) -> QueuedJob:
+    nodes = int(row["NumNodes"]) if row["NumNodes"].isdigit() else 1
+    state = job_state(row["State"])
+    words = {JobState.PENDING: "PENDING", JobState.RUNNING: "RUNNING"}
+    priority = row["PriorityLong"]
+    return QueuedJob(
+        job_id=row["JobArrayID"], partition=row["Partition"], state=words.get(state, row["State"]), nodes=nodes,
+        gpus=_gpus(row, nodes), submit_s=seconds(row["SubmitTime"]), start_s=seconds(row["StartTime"]),
+        limit_s=limit_seconds(row["TimeLimit"]), priority=int(priority) if priority.isdigit() else None,
+        mine=row["UserName"] == user, reason=_given(row["Reason"]),
+    )  # fmt: skip
 
 
-def _rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
-    """A row a line; rows of another width (a job name with the separator in it) are left out."""
-    found: list[dict[str, str]] = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.removesuffix(SEPARATOR).split(SEPARATOR)]
-        if len(cells) == len(fields):
-            found.append(dict(zip(fields, cells, strict=True)))
-    return found
+def _gpus(row: Mapping[str, str], nodes: int) -> int:
+    """From allocated TRES where the site counts GPUs there, else from the request for each node."""
+    counted = tres_count(row["tres-alloc"], "gres/gpu")
+    if counted is not None:
+        return counted
+    request = row["tres-per-node"].replace("gres:", "").replace("gres/", "")
+    return nodes * sum(gpus_of_gres(request).values())
 
 
-def test_only_start(text: str) -> float | None:
-    """``sbatch: Job 3 to start at 2026-11-21T04:55:40 using ...`` as epoch seconds."""
-    match = re.search(r"to start at (\S+)", text)
-    return timestamp(match[1]) if match else None
-
-
-def refusal(text: str) -> str:
-    """Slurm's reason without its prefixes: the last line that says something."""
-    prefix = r"^(sbatch: )?(error: )?((Batch job submission failed|allocation failure): )?"
-    lines = [re.sub(prefix, "", line).strip() for line in text.splitlines()]
-    return next((line for line in reversed(lines) if line), "refused without a word")
+def _given(word: str) -> str:
+    return "" if word in {"None", "(null)", "N/A"} else word

@@ -1,6 +1,7 @@
 """The text form of a cluster: one YAML a cluster, checked field by field. The catalog, imports and exports all use it.
 
-Durations are texts such as ``48h`` or ``30m`` (YAML would read ``48:00`` as a number), memory is ``363G`` (GiB) or ``182240M``.
+Durations are texts such as ``48h`` or ``30m`` (a bare number is seconds), memory is ``363G`` (GiB) or ``182240M`` (bare: bytes, and
+less than a MiB is refused as a unit forgotten).
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ def _iso(value: float) -> Any:
 def _spell_duration(value: float | None) -> str | None:
     if value is None or value == float("inf"):
         return None if value is None else "unlimited"
-    for unit, seconds in (("h", 3600), ("m", 60)):
+    for unit, seconds in (("h", 3600), ("m", 60), ("s", 1)):
         if value % seconds == 0:
             return f"{value / seconds:.0f}{unit}"
-    return f"{value:g}s"
+    return f"{value!r}s"
 
 
-def _spell_size(value: int | None) -> str | None:
+def _spell_size(value: int | None) -> str | int | None:
     for unit, size in (("T", TIB), ("G", GIB), ("M", MIB), ("K", KIB)):
         if value and value % size == 0:
             return f"{value // size}{unit}"
-    return f"{value / KIB}K" if value else None
+    return value
 
 
 Moment = Annotated[float, BeforeValidator(_epoch), PlainSerializer(_iso)]
 Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0), PlainSerializer(_spell_duration)]
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0), PlainSerializer(_spell_size)]
+Size = Annotated[int, BeforeValidator(_size), Field(ge=MIB), PlainSerializer(_spell_size)]
 Count = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 

@@ -16,11 +16,14 @@ from ischeduler.core.errors import BadInput, NotFound
 from ischeduler.core.sizes import parse_size
 
 _LISTS = {"partitions": Partition, "node_types": NodeType}
-_FIXED = frozenset({"name", "access", "provenance", "partitions", "node_types", "charge", "as_of", "batch"}) | {
-    "accounts",
-    "default_account",
-    "user_max_submit",
+_FIXED: Mapping[type, frozenset[str]] = {
+    Cluster: frozenset(f.name for f in fields(Cluster)) - {"centre"},
+    Partition: frozenset({"name", "access"}),
+    NodeType: frozenset({"name"}),
+    Accelerator: frozenset({"name"}),
+    ChargePolicy: frozenset({"params"}),
 }
+"""What an edit cannot name: keys, what belongs to one user, and what is made of other facts."""
 _EMPTY = frozenset({"", "unknown", "none", "null"})
 
 
@@ -58,6 +61,13 @@ def check_override(cluster: Cluster, path: str, value: Any) -> Any:
         plain = _coerce(hint, place.key or place.field, value)
     except (ValueError, TypeError):
         raise BadInput(f"{path} cannot be {value!r}; expected {_expected(hint, place.field)}.") from None
+    missing = (
+        next((n for n in plain if n not in [t.name for t in cluster.node_types]), None) if place.field == "node_types" else None
+    )
+    if missing is not None:
+        raise BadInput(
+            f"{path}: {cluster.name} has no node type '{missing}'; it has {', '.join(t.name for t in cluster.node_types)}."
+        )
     return to_plain(plain)
 
 
@@ -125,7 +135,7 @@ def _accelerator(cluster: Cluster, node: str, name: str, path: str) -> _Place:
 
 
 def _field(group: str, item: str, kind: type, name: str, path: str) -> _Place:
-    known = [f.name for f in fields(kind) if f.name not in _FIXED]
+    known = [f.name for f in fields(kind) if f.name not in _FIXED[kind]]
     if name not in known:
         raise NotFound(f"'{path}' is no fact that can be edited; expected one of {', '.join(known)} at its end.")
     return _Place(group, item, kind, name)
@@ -168,10 +178,10 @@ def _differences(prefix: str, old: Any, new: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for f in fields(old):
         before, after = to_plain(getattr(old, f.name)), to_plain(getattr(new, f.name))
-        if before == after or f.name in _FIXED:
-            continue
         if f.name == "params":
             found |= {f"{prefix}params.{k}": v for k, v in after.items() if before.get(k) != v}
+        elif before == after or f.name in _FIXED[type(old)]:
+            continue
         elif f.name == "accelerator" and after is None:
             raise BadInput(f"edits cannot remove an accelerator ({prefix}accelerator); use: isched clusters import FILE")
         else:

@@ -31,7 +31,8 @@ class StaleWarning:
     fix: str
 
     def __str__(self) -> str:
-        what = "facts" if WHOLE in self.paths else f"{len(self.paths)} facts" if len(self.paths) > 1 else self.paths[0]
+        counted = f"{len(self.paths)} facts" if len(self.paths) > 1 else "".join(self.paths)
+        what = "facts" if WHOLE in self.paths else counted
         age, limit = _age(self.age_s), _age(self.limit_s)
         return f"{self.cluster}: {what} from {self.source}: {age} old (limit {limit}); {self.fix}"
 

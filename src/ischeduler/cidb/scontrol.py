@@ -1,27 +1,32 @@
 """Readers of ``scontrol -o show ...`` and ``sacctmgr -nP show ...``: text to plain records. Pure functions.
 
-The one-line text of scontrol has kept its keys over all versions in use, where its JSON has changed shape with each data parser
-and is missing before 23.02; the same facts come from both, so discovery reads the text everywhere.
+The one-line text has kept its keys over all versions in use. It is what every version has; where ``scontrol --json`` exists
+(23.02 and later) :mod:`ischeduler.cidb.slurm_json` turns its answers into records with the same keys.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+Record = Mapping[str, str]
 _KEY = re.compile(r"(?:^|\s)([A-Z][A-Za-z/:_]*)=")
 NOTHING = frozenset({"", "(null)", "N/A", "NONE", "n/a", "n/s", "None", "UNLIMITED", "ALL"})
 
 
 def one_line_records(text: str) -> list[dict[str, str]]:
     """Each line of ``scontrol -o show partition|node`` as key to value; values may hold blanks."""
-    return [_pairs(line) for line in text.splitlines() if "=" in line]
+    return [record for line in text.splitlines() if (record := _pairs(line))]
 
 
 def _pairs(line: str) -> dict[str, str]:
     matches = list(_KEY.finditer(line))
     ends = [m.start() for m in matches[1:]] + [len(line)]
-    return {m[1]: line[m.end() : end].strip() for m, end in zip(matches, ends, strict=True)}
+    found: dict[str, str] = {}
+    for match, end in zip(matches, ends, strict=False):
+        # The first of a key counts: a free text such as Reason may hold what looks like another.
+        found.setdefault(match[1], line[match.end() : end].strip())
+    return found
 
 
 def config_values(text: str) -> dict[str, str]:
@@ -32,6 +37,12 @@ def config_values(text: str) -> dict[str, str]:
         if separator and key.strip():
             found.setdefault(key.strip(), value.strip())
     return found
+
+
+def version_of(config: Record) -> tuple[int, int]:
+    """Slurm's version as numbers: ``22.05.8`` is (22, 5); (0, 0) where it is not said."""
+    match = re.match(r"(\d+)\.(\d+)", config.get("SLURM_VERSION", ""))
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def parsable_rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -55,3 +66,9 @@ def tres(text: str | None) -> dict[str, str]:
     """``cpu=4,mem=8000M,gres/gpu=2`` as name to amount."""
     value = value_or_none(text)
     return dict(part.split("=", 1) for part in value.split(",") if "=" in part) if value else {}
+
+
+def number(text: str | None) -> int | None:
+    """A whole number, or None."""
+    value = value_or_none(text)
+    return int(value) if value and value.isdigit() else None

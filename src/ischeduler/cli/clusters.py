@@ -61,13 +61,19 @@ def _list(here: Session, as_json: bool) -> None:
             str(len(c.partitions)),
             str(sum(n.count or 0 for n in c.node_types) or "?"),
             _price(c),
-            f"{human(now - c.as_of)} ago" if c.as_of else "?",
+            _age(c, now),
         )
         for c in known
     ]
     output.table(("CLUSTER", "CENTRE", "KIND", "PARTITIONS", "NODES", "PRICE", "FACTS FROM"), rows)
     for name in sorted(live - {c.name for c in known}):
         output.note(f"{name} is live but has not been read yet: isched clusters sync")
+
+
+def _age(cluster: Cluster, now: float) -> str:
+    """How old the newest fact is."""
+    dates = [p.as_of for p in cluster.provenance.values()] + ([cluster.as_of] if cluster.as_of else [])
+    return f"{human(max(0.0, now - max(dates)))} ago" if dates else "?"
 
 
 def _show(here: Session, cluster: Cluster, origin: bool, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from ischeduler.core.durations import human
 from ischeduler.core.run import Run
 from ischeduler.helper.plans import Option, Plans
 from ischeduler.helper.session import Session
+from ischeduler.plane.attempts import spent
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.")]
@@ -56,17 +57,26 @@ def state_word(run: Run) -> str:
 
 
 def progress_words(run: Run, now: float) -> str:
-    """``epoch 27/50 · loss 0.412 · checkpoint 2m ago · spent $0.21 of $0.36``."""
+    """``epoch 27/50 · loss 0.412 · checkpoint 2m ago · spent $0.21 of about $0.36``."""
     p = run.progress
     parts = [f"epoch {p.epochs_done}/{p.epochs or run.plan.workload.epochs}"]
     if p.loss is not None:
         parts.append(f"loss {p.loss:.4g}")
-    if p.checkpoint_at is not None:
-        parts.append(f"checkpoint {human(max(0.0, now - p.checkpoint_at))} ago")
-    unit = run.plan.cost.unit
-    shown = (lambda x: f"${x:.2f}") if unit == "usd" else (lambda x: f"{x:.3g} {unit}")
-    parts.append(f"spent {shown(run.spent)} of about {shown(run.plan.cost.p50)}")
-    return " · ".join(parts)
+    return " · ".join([*parts, *checkpoint_words(run, now), spent_words(run)])
+
+
+def checkpoint_words(run: Run, now: float) -> list[str]:
+    """``checkpoint 2m ago``, nothing before the first."""
+    at = run.progress.checkpoint_at
+    return [] if at is None else [f"checkpoint {human(max(0.0, now - at))} ago"]
+
+
+def spent_words(run: Run) -> str:
+    """``spent $0.21 of about $0.36``: of what was planned first."""
+    planned = (run.first_plan or run.plan).cost
+    shown = (lambda x: f"${x:.2f}") if planned.unit == "usd" else (lambda x: f"{x:.3g}")
+    unit = "" if planned.unit == "usd" else f" {planned.unit}"
+    return f"spent {shown(spent(run))} of about {shown(planned.p50)}{unit}"
 
 
 def _attempt_row(run: Run, index: int, now: float) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def init(
     words = (
         f"; {len(taken)} accept your account (asked with sbatch --test-only, {_ago(cluster, here.clock.now())})" if asked else ""
     )
-    output.line(f"{good} {len(cluster.partitions)} partitions read{words}")
+    output.line(f"{good} {len(cluster.partitions)} partition{'' if len(cluster.partitions) == 1 else 's'} read{words}")
     for partition in asked:
         if partition.access and not partition.access.allowed:
             output.line(f"  {bad} {partition.name}  {partition.access.reason}")

@@ -27,7 +27,7 @@ def report(run: RunId, as_json: Json = False) -> int:
             plain |= {"inside": line.inside, "error": line.error}
         output.document("isched.report/1", {"report": body})
         return code
-    output.line(f"{output.style(found.run_id, 'bold')}  {found.state}, {found.attempts} jobs")
+    output.line(f"{output.style(found.run_id, 'bold')}  {found.state}, {found.attempts} job{'' if found.attempts == 1 else 's'}")
     rows = [(ln.name, _predicted(ln), _actual(ln), _error(ln)) for ln in found.lines]
     output.table(("", "PREDICTED", "ACTUAL", "ERROR"), rows)
     for words in found.notes:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ischeduler.cli import output
-from ischeduler.cli.common import Json, next_steps, progress_words, state_word
+from ischeduler.cli.common import Json, checkpoint_words, next_steps, progress_words, spent_words, state_word
 from ischeduler.cli.invocation import session
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
@@ -110,9 +110,9 @@ def live_lines(run: Run, losses: list[float], now: float) -> list[str]:
     if attempt and attempt.started_at is not None and not attempt.state.ended:
         details.append(f"limit in {human(max(0.0, attempt.started_at + attempt.resources.walltime_s - now))}")
     eta = eta_s(run)
-    if eta is not None:
+    if eta:
         details.append(f"{human(eta)} of training left")
-    lines.append("  " + " · ".join([progress_words(run, now), *details]))
+    lines.append("  " + " · ".join([*checkpoint_words(run, now), *details, spent_words(run)]))
     if run.message:
         lines.append(f"  {run.message}")
     return lines

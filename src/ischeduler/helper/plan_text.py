@@ -10,27 +10,45 @@ from ischeduler.core.estimate import Estimate
 from ischeduler.core.plan import Plan, PlanSet, Refusal
 from ischeduler.core.sizes import human_size
 
-SHOWN_PLANS, SHOWN_REFUSALS = 8, 6
+SHOWN_PLANS, SHOWN_REFUSALS, SHOWN_NOTES = 8, 6, 4
 MISFITS = ("gpu_memory", "host_memory", "cores", "gres", "walltime", "nodes")
 
 
 def plan_lines(planset: PlanSet, clusters: Mapping[str, Cluster] | None = None, *, everything: bool = False) -> list[str]:
     """The whole page, as ``isched plan`` shows it."""
     plans = planset.plans if everything else _shown(planset.plans)
-    refusals = planset.refusals if everything else planset.refusals[:SHOWN_REFUSALS]
+    groups = _grouped(planset.refusals)
+    shown = groups if everything else groups[:SHOWN_REFUSALS]
     lines = [workload_line(planset)]
     if plans:
         lines += option_table(plans, clusters or {})
-    several = len(planset.workload.variants()) > 1
-    lines += [text for refusal in refusals for text in refusal_lines(refusal, several)]
-    hidden = len(planset.plans) - len(plans) + len(planset.refusals) - len(refusals)
+    batches = len(planset.workload.variants())
+    lines += [
+        text for group in shown for text in refusal_lines(group[0], [r.batch_size for r in group] if len(group) < batches else [])
+    ]
+    hidden = len(planset.plans) - len(plans) + len(groups) - len(shown)
     if planset.estimators:
         lines.append("Estimators: " + ", ".join(f"{what}={who}" for what, who in planset.estimators.items()))
     others = "|".join(
         g for g in ("soonest", "cheapest", "fewest-interruptions", "deadline=...", "budget=...") if g != planset.goal
     )
     lines.append(f"Goal: {planset.goal} (--goal {others}).{f' {hidden} hidden: isched plan --all' if hidden else ''}")
-    return lines + [f"Note: {w}" for w in planset.warnings]
+    return lines + _notes(planset.warnings, everything)
+
+
+def _notes(warnings: Sequence[str], everything: bool) -> list[str]:
+    """The first few notes; the rest on request."""
+    shown = warnings if everything or len(warnings) <= SHOWN_NOTES else warnings[: SHOWN_NOTES - 1]
+    more = [f"Note: {len(warnings) - len(shown)} more: isched plan --all"] if len(shown) < len(warnings) else []
+    return [f"Note: {w}" for w in shown] + more
+
+
+def _grouped(refusals: Sequence[Refusal]) -> list[list[Refusal]]:
+    """Refusals of one place for the same reasons together, whatever the batch size."""
+    groups: dict[tuple[object, ...], list[Refusal]] = {}
+    for refusal in refusals:
+        groups.setdefault((refusal.where, refusal.node_type, refusal.blockers), []).append(refusal)
+    return list(groups.values())
 
 
 def workload_line(planset: PlanSet) -> str:
@@ -88,9 +106,9 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def refusal_lines(refusal: Refusal, several: bool) -> list[str]:
-    """What is refused and why; each fix on a line of its own."""
-    where = f"{refusal.where}{f' (batch {refusal.batch_size})' if several else ''}"
+def refusal_lines(refusal: Refusal, batches: Sequence[int] = ()) -> list[str]:
+    """What is refused (for which batch sizes, where not for all) and why; each fix on a line of its own."""
+    where = refusal.where + (f" (batch {', '.join(map(str, batches))})" if batches else "")
     lines = []
     for blocker in refusal.blockers:
         verb = "does not fit" if blocker.kind in MISFITS else "refused"

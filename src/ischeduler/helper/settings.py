@@ -58,7 +58,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("plane.autostart", "flag", True, "start the plane in the background when a run is delegated and none is alive"),
     Setting("plane.interval", "duration", 2.0, "shortest time between two looks at the batch system"),
     Setting("plane.idle_exit", "duration", 120.0, "a plane started by itself ends after this long without runs"),
-    Setting("plane.tick_in_job", "flag", False, "let a job's end start one tick of the plane from inside the job"),
     Setting("environment.modules", "list", (), "modules that every job loads first"),
     Setting("environment.conda", "text", "", "conda environment of every job"),
     Setting("environment.venv", "text", "", "virtual environment of every job (default: the one that plans)"),

@@ -10,6 +10,7 @@ from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.core.sizes import MIB, human_size
 from ischeduler.plane.attempts import FAILURES, failure_streak, progressed
 from ischeduler.plane.policy import Policy
+from ischeduler.plane.reschedule import NODE_LOST
 from ischeduler.plane.segments import advice
 
 MEMORY_GROWTH = 1.5
@@ -159,7 +160,9 @@ def _avoid(run: Run, attempt: Attempt, policy: Policy) -> Run:
 
 
 def _node_failure(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
-    return again(_avoid(run, attempt, policy), now, policy, f"{attempt.reason}: goes on elsewhere, {_so_far(run)}")
+    run = again(_avoid(run, attempt, policy), now, policy, f"{attempt.reason}: goes on elsewhere, {_so_far(run)}")
+    lost = attempt.cause is Cause.NODE_FAILURE and run.caps.allow_move
+    return replace(run, replan_reason=NODE_LOST) if lost else run
 
 
 def _log(run: Run, attempt: Attempt) -> str:
@@ -231,7 +234,9 @@ REACTIONS: dict[Cause, Reaction] = {
     Cause.GPU_OUT_OF_MEMORY: Reaction(
         "if allowed, a smaller batch with accumulation; else a bigger accelerator; else failed", _gpu_out_of_memory,
     ),
-    Cause.NODE_FAILURE: Reaction("submitted again, avoiding the node; the older incarnation is fenced off", _node_failure),
+    Cause.NODE_FAILURE: Reaction(
+        "submitted again, avoiding the node, elsewhere where none is left; the older incarnation is fenced off", _node_failure
+    ),
     Cause.PREEMPTED: Reaction("submitted again, avoiding the node; not counted as a failure", _node_failure),
     Cause.USER_ERROR: Reaction("one retry; the same exit code again without progress: failed", _user_error),
     Cause.SUPERSEDED: Reaction("a new attempt with a newer token, unless one is there", _again),

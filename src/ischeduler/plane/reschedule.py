@@ -17,6 +17,8 @@ from ischeduler.plane.segments import checkpoint_s, segments_left, startup_s
 
 RELATIVE_MARGIN, ABSOLUTE_MARGIN_S, ABSOLUTE_SHARE = 0.15, 600.0, 0.25
 RESCHEDULE = "reschedule"
+NODE_LOST = "node lost"
+"""Asked before the next attempt: the lost node may have been the last one here."""
 
 
 def margin_s(current_s: float) -> float:
@@ -87,9 +89,16 @@ def answer(run: Run, answered: Replanned, now: float, policy: Policy) -> Run:
     run = replace(run, replan_reason="", replan_after=now + policy.replan_every_s)
     if reason == RESCHEDULE:
         return _move_if_better(run, options, now)
+    if reason == NODE_LOST:
+        still_here = len(options) < len(answered.plans)
+        return _move_if_better(run, options, now) if still_here or not options else _leave(run, options[0], "no node is left here")
     if options:
-        return replace(run, move_to=options[0], message=f"{reason}: goes on at {options[0].where}")
+        return _leave(run, options[0], reason)
     return replace(run, unanswered=reason)
+
+
+def _leave(run: Run, plan: Plan, why: str) -> Run:
+    return replace(run, move_to=plan, message=f"{why}: goes on at {plan.where}")
 
 
 def _move_if_better(run: Run, options: tuple[Plan, ...], now: float) -> Run:

@@ -10,7 +10,7 @@ from ischeduler.plane.actions import Action, CancelJob, Control, SignalJob
 from ischeduler.plane.attempts import alive_attempts, by_number, change, spent, token
 from ischeduler.plane.causes import NEVER_SENT
 from ischeduler.plane.policy import Policy
-from ischeduler.plane.reschedule import RESCHEDULE, due
+from ischeduler.plane.reschedule import NODE_LOST, RESCHEDULE, due
 
 HARD = frozenset({"user", "superseded", "closing", "stuck"})
 """Endings that need no checkpoint first; the others are asked to save, and cancelled only when they do not."""
@@ -36,10 +36,23 @@ def supervise(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, 
 
 
 def _look_around(run: Run, now: float, policy: Policy) -> Run:
+    if _nodes_gone(run, now, policy):
+        newest = run.attempts[-1]
+        return replace(change(run, newest.number, nudged_at=now), replan_reason=NODE_LOST)
     if not due(run, now):
         return run
     stuck = stuck_reason(run, now, policy)
     return replace(run, replan_reason=f"stuck: {stuck}" if stuck else RESCHEDULE)
+
+
+def _nodes_gone(run: Run, now: float, policy: Policy) -> bool:
+    """The queued job waits for nodes that are down or drained: worth a look elsewhere, soon, and again from time to time."""
+    newest = run.attempt
+    if newest is None or newest.state is not JobState.PENDING or run.state is not RunState.QUEUED or not run.caps.allow_move:
+        return False
+    asked = newest.nudged_at is not None and now - newest.nudged_at < policy.replan_first_s
+    free = run.move_to is None and not run.replan_reason and run.verdict is None and not run.cancel_requested and not newest.ending
+    return free and not asked and newest.reason.startswith(_NO_NODE) and now - run.state_since >= policy.settle_s
 
 
 def stuck_reason(run: Run, now: float, policy: Policy) -> str:

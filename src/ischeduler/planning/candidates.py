@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ischeduler.core.cluster import Cluster, NodeType, Partition
@@ -28,7 +28,8 @@ class Candidate:
     """One batch size at one (cluster, partition, node type), with what one job would ask for there.
 
     ``resources.walltime_s`` is the partition's limit where it is finite and known: the most one job may take. ``account_given``
-    says that the user named the account, so that no other may be taken.
+    says that the user named the account, so that no other may be taken. ``swept`` are all batch sizes asked about. ``key`` is
+    what its :class:`~ischeduler.core.plan.Needs` are looked up under.
     """
 
     cluster: Cluster
@@ -39,11 +40,12 @@ class Candidate:
     account: str | None = None
     qos: str | None = None
     account_given: bool = False
+    swept: tuple[int, ...] = ()
+    key: CandidateKey = field(init=False)
 
-    @property
-    def key(self) -> CandidateKey:
-        """Under which its :class:`~ischeduler.core.plan.Needs` are looked up."""
-        return CandidateKey(self.cluster.name, self.partition.name, self.node_type.name, self.workload.batch)
+    def __post_init__(self) -> None:
+        key = CandidateKey(self.cluster.name, self.partition.name, self.node_type.name, self.workload.batch)
+        object.__setattr__(self, "key", key)
 
     @property
     def where(self) -> str:
@@ -75,12 +77,13 @@ def candidates(
 
     ``accounts`` and ``qos`` name, by cluster, what the user asked for.
     """
+    variants = workload.variants()
     found = (
-        _candidate(cluster, partition, node, variant, (accounts or {}).get(cluster.name), (qos or {}).get(cluster.name))
+        candidate
         for cluster in clusters
         for partition in cluster.partitions
         for node in _node_types(cluster, partition)
-        for variant in workload.variants()
+        for candidate in _at(cluster, partition, node, variants, accounts or {}, qos or {})
     )
     return tuple(sorted(found, key=lambda c: c.key))
 
@@ -91,13 +94,17 @@ def _node_types(cluster: Cluster, partition: Partition) -> Iterator[NodeType]:
         yield known.get(name, NodeType(name))
 
 
-def _candidate(
-    cluster: Cluster, partition: Partition, node: NodeType, workload: Workload, account: str | None, qos: str | None,
-) -> Candidate:
-    return Candidate(
-        cluster, partition, node, workload, sized(workload, cluster, partition, node),
-        account=account or _account(cluster, partition), qos=qos or _qos(partition), account_given=account is not None,
-    )
+def _at(
+    cluster: Cluster, partition: Partition, node: NodeType, variants: tuple[Workload, ...],
+    accounts: Mapping[str, str], qos: Mapping[str, str],
+) -> Iterator[Candidate]:
+    account, swept = accounts.get(cluster.name), tuple(v.batch for v in variants)
+    for workload in variants:
+        yield Candidate(
+            cluster, partition, node, workload, sized(workload, cluster, partition, node),
+            account=account or _account(cluster, partition), qos=qos.get(cluster.name) or _qos(partition),
+            account_given=account is not None, swept=swept,
+        )
 
 
 def sized(workload: Workload, cluster: Cluster, partition: Partition, node: NodeType) -> Resources:
@@ -157,5 +164,6 @@ def _account(cluster: Cluster, partition: Partition) -> str | None:
 
 
 def _qos(partition: Partition) -> str | None:
-    names = partition.allow_qos
-    return None if not names or "ALL" in names or "normal" in names else names[0]
+    """The only QOS that a partition takes; None (the user's default) where there is a choice or the default was accepted."""
+    proven = partition.access is not None and partition.access.allowed
+    return partition.allow_qos[0] if len(partition.allow_qos) == 1 and partition.allow_qos[0] != "ALL" and not proven else None

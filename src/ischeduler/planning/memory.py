@@ -24,8 +24,7 @@ def gpu_memory_blockers(c: Candidate, needs: AllNeeds, offers: Offers) -> Iterat
         return
     words = f"card has {human_size(have)}, {human_size(need.p90 - have)} more needed"
     advice = [*_smaller(c, needs, float(have)), *_bigger_card(c, needs, offers)]
-    fix = ", or ".join(advice) or "a smaller --batch-size, or gradient accumulation (--grad-accum)"
-    yield Blocker("gpu_memory", words, human_size(need.p90), fix)
+    yield Blocker("gpu_memory", words, human_size(need.p90), ", or ".join(advice))
 
 
 def host_memory_blockers(c: Candidate, needs: AllNeeds, offers: Offers) -> Iterator[Blocker]:
@@ -51,8 +50,8 @@ def memory_model(c: Candidate, needs: AllNeeds) -> MemoryModel | None:
         return None
     line = own.memory_model
     if line is None:
-        swept = {k.batch_size: n.gpu_memory.p90 for k, n in needs.items() if k[:3] == c.key[:3] and n.gpu_memory}
-        line = MemoryModel.through(swept)
+        there = {size: needs.get(c.key._replace(batch_size=size), Needs()).gpu_memory for size in c.swept}
+        line = MemoryModel.through({size: memory.p90 for size, memory in there.items() if memory is not None})
     if line is None or line.per_sample_bytes <= 0:
         return None
     return line.passing(c.workload.batch, own.gpu_memory.p90)
@@ -66,6 +65,8 @@ def handy_batch(largest: int) -> int:
 def _smaller(c: Candidate, needs: AllNeeds, have_bytes: float) -> Iterator[str]:
     line = memory_model(c, needs)
     if line is None:
+        yield "a smaller batch (--batch-size)"
+        yield "gradient accumulation (--grad-accum)"
         return
     largest = handy_batch(min(line.largest_batch(have_bytes), c.workload.batch))
     parts = line.accumulation_that_fits(c.workload.batch, have_bytes)
@@ -80,7 +81,7 @@ def _smaller(c: Candidate, needs: AllNeeds, have_bytes: float) -> Iterator[str]:
 def _bigger_card(c: Candidate, needs: AllNeeds, offers: Offers) -> Iterator[str]:
     def fits(other: Candidate) -> bool:
         have, need = other.card_memory_bytes, needs.get(other.key, Needs()).gpu_memory
-        return bool(other.gpus and have and need and need.p90 <= have)
+        return bool(other.gpus and have and have > (c.card_memory_bytes or 0) and need and need.p90 <= have)
 
     found = offers.nearest(c, fits, lambda o: float(o.card_memory_bytes or 0))
     if found is not None and found.card_memory_bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from ischeduler.planning.candidates import Candidate
+from ischeduler.planning.candidates import Candidate, CandidateKey
 
 
 class Offers:
@@ -15,27 +15,26 @@ class Offers:
     """
 
     def __init__(self, places: Iterable[Candidate] = ()) -> None:
-        self._by_batch: dict[int, list[Candidate]] = defaultdict(list)
+        self._here: dict[tuple[int, str], list[Candidate]] = defaultdict(list)
+        self._all: dict[int, list[Candidate]] = defaultdict(list)
         for place in places:
-            self._by_batch[place.workload.batch].append(place)
+            self._here[place.workload.batch, place.cluster.name].append(place)
+            self._all[place.workload.batch].append(place)
 
     def nearest(
         self, candidate: Candidate, would_do: Callable[[Candidate], bool], size: Callable[[Candidate], float] | None = None,
     ) -> Candidate | None:
         """The nearest other place for which ``would_do`` holds, or None."""
-        best: tuple[tuple[bool, bool, float, tuple[str, str, str, int]], Candidate] | None = None
-        for place in self._by_batch[candidate.workload.batch]:
-            if place.key == candidate.key or not would_do(place):
-                continue
-            rank = (
-                place.cluster.name != candidate.cluster.name,
-                bool(place.gpus) != bool(candidate.gpus),
-                size(place) if size else 0.0,
-                place.key,
-            )
-            if best is None or rank < best[0]:
-                best = rank, place
-        return best[1] if best else None
+
+        def rank(place: Candidate) -> tuple[bool, float, CandidateKey]:
+            return bool(place.gpus) != bool(candidate.gpus), size(place) if size else 0.0, place.key
+
+        batch = candidate.workload.batch
+        for places in (self._here.get((batch, candidate.cluster.name), ()), self._all.get(batch, ())):
+            fitting = [p for p in places if p.key != candidate.key and would_do(p)]
+            if fitting:
+                return min(fitting, key=rank)
+        return None
 
     def name(
         self, candidate: Candidate, would_do: Callable[[Candidate], bool], size: Callable[[Candidate], float] | None = None,

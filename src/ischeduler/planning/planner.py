@@ -86,12 +86,11 @@ def _options(
 ) -> tuple[list[Plan], list[Refusal]]:
     plans: list[Plan] = []
     refusals: list[Refusal] = []
-    fitting = Offers(c for c in surveyed.open if c.key in needs and not blockers(c, needs, Offers(), max_segments))
-    for c in surveyed.open:
-        found = blockers(c, needs, fitting, max_segments)
-        if found:
-            refusals.append(refusal(c, found))
-            continue
+    nowhere = Offers()
+    fitting = [c for c in surveyed.open if not blockers(c, needs, nowhere, max_segments)]
+    offers, keys = Offers(fitting), {c.key for c in fitting}
+    refusals.extend(refusal(c, blockers(c, needs, offers, max_segments)) for c in surveyed.open if c.key not in keys)
+    for c in fitting:
         try:
             plans.extend(plans_for(c, needs[c.key], surveyed.live.get(c.cluster.name), now))
         except BadInput as error:

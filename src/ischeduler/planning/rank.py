@@ -81,10 +81,11 @@ def tagged(plans: Sequence[Plan], goal: Goal, now: float) -> tuple[Plan, ...]:
     keys = {"ideal": by_ideal, "soonest": by_finish, "cheapest": by_cost, "goal": order_for(goal, now)}
     for tag, key in keys.items():
         tags[min(range(len(plans)), key=lambda i: key(plans[i]))].append(tag)
-    hidden = dominated(plans)
-    marked = [replace(p, tags=tuple(tags[i]), hidden=i in hidden and i not in tags) for i, p in enumerate(plans)]
-    ordered = sorted(marked, key=lambda p: (p.hidden, *keys["goal"](p)))
-    return tuple(replace(p, number=i) for i, p in enumerate(ordered, 1))
+    hidden = dominated(plans) - tags.keys()
+    ordered = sorted(range(len(plans)), key=lambda i: (i in hidden, *keys["goal"](plans[i])))
+    return tuple(
+        replace(plans[i], number=number, tags=tuple(tags.get(i, ())), hidden=i in hidden) for number, i in enumerate(ordered, 1)
+    )
 
 
 def dominated(plans: Sequence[Plan]) -> frozenset[int]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Table, func, insert, select, update
+from sqlalchemy import Connection, Engine, Table, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ischeduler.core.codec import from_plain, to_plain
@@ -177,9 +177,9 @@ def _run_row(run: Run) -> dict[str, Any]:
     return {"owner": run.owner, "state": run.state.value, "version": run.version, "doc": to_plain(run)}
 
 
-def _run_of(row: Row[Any]) -> Run:
+def _run_of(row: Any) -> Run:
     return replace(from_plain(Run, row.doc), version=row.version)
 
 
-def _event_of(row: Row[Any]) -> Event:
+def _event_of(row: Any) -> Event:
     return Event(row.run_id, row.kind, row.at, source=row.source, token=row.token, seq=row.seq, data=row.data)

@@ -87,9 +87,7 @@ class CheckpointCallback(TrainerCallback):
         if action is not Action.GO and not done:
             self._want(control, action)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._epochs_done += 1
         self._report(args, state, now=True, epoch_time_s=round(time.monotonic() - self._epoch_start_s, 4))
         if (self.every_epochs > 0 and self._epochs_done % self.every_epochs == 0) or state.global_step >= state.max_steps:

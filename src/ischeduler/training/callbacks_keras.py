@@ -106,9 +106,11 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._last_s = now_s
         self._logs = dict(logs or {})
         self._report()
-        last = self.params.get("steps") == self._batch
-        action = self.job.boundary(epoch_tail=last)
-        if action is not Action.GO and not (last and self._epoch + 1 == self.params["epochs"]):
+        steps = self.params.get("steps")
+        if steps is not None and self._batch >= steps:
+            return  # the end of the epoch decides for its last step
+        action = self.job.boundary(epoch_tail=steps is not None and self._batch + 1 >= steps)
+        if action is not Action.GO:
             self._act(action)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

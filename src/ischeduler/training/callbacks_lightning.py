@@ -109,11 +109,11 @@ class CheckpointCallback(pl.Callback):
         self._last_s = now_s
         self._report(trainer, loss=outputs.get("loss") if isinstance(outputs, dict) else outputs)
         mid_accumulation = (batch_idx + 1) % trainer.accumulate_grad_batches != 0
-        last = batch_idx + 1 >= trainer.num_training_batches
-        if mid_accumulation and not last:
-            return  # gradients under way are not part of a checkpoint
-        action = self.job.boundary(epoch_tail=last)
-        if action is not Action.GO and not (last and trainer.current_epoch + 1 == trainer.max_epochs):
+        left = trainer.num_training_batches - batch_idx - 1
+        if mid_accumulation or left <= 0:
+            return  # gradients under way are not part of a checkpoint; the end of an epoch decides for its last step
+        action = self.job.boundary(epoch_tail=left <= trainer.accumulate_grad_batches)
+        if action is not Action.GO:
             self._act(trainer, action, trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

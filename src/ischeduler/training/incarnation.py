@@ -88,6 +88,7 @@ class Incarnation:
         self.every_s, self._progress_every_s = every_s, progress_every_s
         self._spool: SpoolWriter | None = None
         self._control_seen: str | None = None
+        self._answered_warning = False
         self._save_due_s = float("inf")
         self._next_control_s = self._next_fence_s = 0.0
         self._next_progress_s = 0.0
@@ -184,7 +185,10 @@ class Incarnation:
     # At step boundaries
 
     def boundary(self, *, epoch_tail: bool = False, force: bool = False) -> Action:
-        """What to do now. Collective: every rank calls it at the same boundaries. `epoch_tail`: evaluation comes next."""
+        """What to do now. Collective: every rank calls it at the same boundaries.
+
+        `epoch_tail`: the next step is the epoch's last, evaluation follows it without another boundary.
+        """
         if not self.peers.due() and not force:
             return Action.GO
         return Action(self.peers.agree(int(self._wish(epoch_tail)), self.pace.step_s))
@@ -193,12 +197,25 @@ class Incarnation:
         now_s = time.monotonic()
         wishes = [self._from_control(now_s), self._from_fence(now_s)]
         if self.flag.is_set and wishes[0] != Action.STOP_CONTROL:
-            wishes.append(Action.STOP_SIGNAL)
+            wishes.append(self._from_signal(now_s))
         if not self.pace.fits(now_s, self.context.deadline_s, epoch_tail=epoch_tail):
             wishes.append(Action.STOP_DEADLINE)
         if now_s >= self._save_due_s and self.rank == 0:
             wishes.append(Action.SAVE)
         return max(wishes)
+
+    def _from_signal(self, now_s: float) -> Action:
+        """A warning may come up to a minute before its time (sbatch(1), --signal: Slurm looks at its limits every half minute).
+
+        Where the job's end is known, an early warning is answered with a checkpoint, and training goes on while steps fit.
+        """
+        deadline_s, grace_s = self.context.deadline_s, self.context.grace_s
+        if not self.flag.only_warned or deadline_s is None or grace_s is None or not self.pace.known:
+            return Action.STOP_SIGNAL
+        if deadline_s - now_s <= grace_s + self.pace.next_s(epoch_tail=True) + self.pace.save_s:
+            return Action.STOP_SIGNAL
+        first, self._answered_warning = not self._answered_warning, True
+        return Action.SAVE_CONTROL if first else Action.GO
 
     def _from_control(self, now_s: float) -> Action:
         run_dir = self.context.run_dir

@@ -9,7 +9,7 @@ _CUDA = re.compile(
     rb"(?:CUDA|HIP|ROCm|XPU|MPS backend) (?:error: )?out of memory|torch\.(?:cuda\.|cuda\.memory\.)?OutOfMemoryError"
     rb"|\bCUDA_ERROR_OUT_OF_MEMORY|\bhipErrorOutOfMemory|\bcudaErrorMemoryAllocation"
     rb"|\b(?:CUDNN|CUBLAS|HIPBLAS|MIOPEN|CUSOLVER)_STATUS_(?:ALLOC_FAILED|ALLOCATION_FAILED)"
-    rb"|RESOURCE_EXHAUSTED: Out of memory|ResourceExhaustedError|OOM when allocating tensor"
+    rb"|RESOURCE_EXHAUSTED: Out of memory|OOM when allocating tensor"
     rb"|\bNCCL .{0,80}out of memory"
 )
 _HOST = re.compile(
@@ -19,7 +19,7 @@ _HOST = re.compile(
     rb"|Some of (?:your processes|the step tasks) (?:may )?have been OOM Killed|java\.lang\.OutOfMemoryError"
     rb"|DataLoader worker .{0,60}is killed by signal: (?:Bus error|Killed)"
 )
-_HINTS = (b"emory", b"ALLOC", b"bad_alloc", b"oom", b"OOM", b"EXHAUSTED", b"Exhausted", b"OUT_OF_MEM", b"killed by")
+_HINTS = (b"emory", b"ALLOC", b"bad_alloc", b"oom", b"OOM", b"OUT_OF_MEM", b"killed by")  # every pattern has one of them
 _TAIL_BYTES = 256
 _TEXT_CHARS = 300
 

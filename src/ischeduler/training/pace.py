@@ -55,10 +55,15 @@ class Pace:
         """What to reserve for one save: the slowest recent one with half as much again."""
         return max(self._saves) * _SAVE_SLACK if self._saves else self.unknown_save_s
 
+    @property
+    def known(self) -> bool:
+        """Whether steps and saves were both measured."""
+        return bool(self._steps and self._saves)
+
     def next_s(self, *, epoch_tail: bool) -> float:
-        """What the next stretch may take: one step, or an epoch's tail. 0 when nothing was measured: try it."""
-        recent = self._tails if epoch_tail else self._steps
-        return upper_s(recent) if recent else 0.0
+        """What the next stretch may take: one step, and the epoch's tail after it. 0 for what was never measured: try it."""
+        step_s = upper_s(self._steps) if self._steps else 0.0
+        return step_s + upper_s(self._tails) if epoch_tail and self._tails else step_s
 
     def fits(self, now_s: float, deadline_s: float | None, *, epoch_tail: bool = False) -> bool:
         """True when the next stretch and a save end `MARGIN_S` before the deadline (same clock as `now_s`)."""

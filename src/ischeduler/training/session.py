@@ -47,6 +47,7 @@ class TrainingSession:
         self.metrics: dict[str, Any] = {}
         self._loader: Any = None
         self._batches: int | None = None
+        self._batches_a_step, self._batch_at_step = 1, 0
         self._order_start: dict[str, Any] | None = None
         self._pending: dict[str, Any] | None = None
         self._saved_at: tuple[int, int] | None = None
@@ -100,7 +101,7 @@ class TrainingSession:
 
         Collective: every rank calls it at the same boundaries.
         """
-        action = self.job.boundary(epoch_tail=self._at_epoch_tail())
+        action = self.job.boundary(epoch_tail=self._last_step_comes())
         if action in (Action.SAVE, Action.SAVE_CONTROL):
             self.save(action.reason)
         self._stop_action = action
@@ -167,6 +168,7 @@ class TrainingSession:
         if pending is not None:
             loaders.set_order_state(loader, pending["start"] if skip and pending["start"] else pending["now"])
         self._order_start = loaders.order_state(loader) if self.save_rng else None
+        self._batch_at_step = skip
         iterator = loaders.from_batch(loader, skip, fast=self.fast_skip)
         if pending is not None and skip:
             loaders.set_order_state(loader, pending["now"])
@@ -178,6 +180,9 @@ class TrainingSession:
     def step(self, loss: Any = None) -> None:
         """End one optimizer step: count, report, and at this safe place save or stop if it is time.
 
+        After an epoch's last step nothing is saved or stopped before `epoch_end`, so that a resumed epoch always has a
+        batch left (unless the loader does not know its length).
+
         `loss` may be a tensor: it is turned into a number only when reported. Raises SystemExit(85) after saving
         when the run must stop here, SystemExit(86) when a newer attempt has taken over.
         """
@@ -187,6 +192,10 @@ class TrainingSession:
         self.job.pace.note_step(now_s - self._last_s)
         self._last_s = now_s
         self._report(loss=loss)
+        self._batches_a_step = max(1, self.batch_in_epoch - self._batch_at_step)
+        self._batch_at_step = self.batch_in_epoch
+        if self._batches_left() == 0:
+            return  # the end of the epoch decides: a resumed epoch must have a batch left, or `loss` would be unknown there
         if self.should_stop():
             self.stop()
 
@@ -198,13 +207,13 @@ class TrainingSession:
             self.steps_per_epoch = self.step_in_epoch
         self.metrics = resolved(metrics or {})
         self.epoch += 1
-        self.step_in_epoch = self.batch_in_epoch = 0
+        self.step_in_epoch = self.batch_in_epoch = self._batch_at_step = 0
         self._order_start = None
         self._report(now=True, epoch_time_s=round(now_s - self._epoch_start_s, 4), loss=self.metrics.get("loss"))
         self._save_at_epoch_end()
 
     def _save_at_epoch_end(self) -> None:
-        action = self._stop_action = self.job.boundary(force=True)
+        action = self._stop_action = self.job.boundary(epoch_tail=self._last_step_comes(), force=True)
         done = self.total_epochs is not None and self.epoch >= self.total_epochs
         if action is Action.SUPERSEDED:
             self.job.leave(action)
@@ -214,8 +223,12 @@ class TrainingSession:
         if action.stops and not done:
             self.stop()
 
-    def _at_epoch_tail(self) -> bool:
-        return self._batches is not None and self.batch_in_epoch >= self._batches
+    def _batches_left(self) -> int | None:
+        return None if self._batches is None else max(0, self._batches - self.batch_in_epoch)
+
+    def _last_step_comes(self) -> bool:
+        left = self._batches_left()
+        return left is not None and left <= self._batches_a_step
 
     def _report(self, *, now: bool = False, loss: Any = None, epoch_time_s: float | None = None) -> None:
         per_epoch = self.steps_per_epoch or self._batches

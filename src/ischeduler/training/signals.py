@@ -14,10 +14,11 @@ STOP_SIGNALS = (signal.SIGUSR2, signal.SIGTERM)
 
 
 class StopFlag:
-    """Remembers that a stop was asked for. Forked workers (data loaders) get the signals' default meaning back."""
+    """Remembers that a stop was asked for; `only_warned` is False once anything but SIGUSR2 has come. Forked workers (data loaders) get the signals' default meaning back."""
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self.only_warned = True
         self._previous: dict[int, object] = {}
         self._owner_pid = 0
 
@@ -28,6 +29,7 @@ class StopFlag:
     def set(self, name: str) -> None:
         """Ask for a stop as if signal `name` had come."""
         self.signal_name = self.signal_name or name
+        self.only_warned = self.only_warned and name == signal.SIGUSR2.name
 
     def install(self) -> bool:
         """Catch SIGUSR2 and SIGTERM. False outside the main thread, where Python allows no handlers."""
@@ -48,7 +50,7 @@ class StopFlag:
             signal.signal(number, previous if previous is not None else signal.SIG_DFL)  # type: ignore[arg-type]
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.signal_name = self.signal_name or signal.Signals(number).name
+        self.set(signal.Signals(number).name)
 
     def _after_fork(self) -> None:
         if self._previous and threading.current_thread() is threading.main_thread():

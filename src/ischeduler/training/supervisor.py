@@ -26,6 +26,7 @@ FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, sign
 _TICK_S = 2.0
 _FLAG_WAIT_S = 10.0
 _OUTPUT_WAIT_S = 5.0
+_LAST_WORDS_S = 1.0
 
 
 class Supervisor:
@@ -220,8 +221,11 @@ class Supervisor:
 
     def _end_output(self, tees: list[Tee]) -> None:
         """Let the last output through, then end what the training left running in its process group."""
-        drained = [tee.join(_OUTPUT_WAIT_S) for tee in tees]
+        end_s = time.monotonic() + _OUTPUT_WAIT_S
+        for tee in tees:
+            tee.join(max(0.0, end_s - time.monotonic()))
         processes.send_group(self._child.pid, signal.SIGKILL)
+        drained = [tee.join(_LAST_WORDS_S) for tee in tees]
         if not all(drained):
             say("a process that the training left behind still holds its output; it is not waited for")
         lost = sum(tee.lost_bytes for tee in tees)

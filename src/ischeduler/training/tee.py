@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import threading
 from collections.abc import Callable
 
 from ischeduler.training.oom import OomScanner, OomText
 
-_BLOCK_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 18
+_PIPE_BYTES = 1 << 20
 
 
 class Tee:
@@ -19,6 +22,8 @@ class Tee:
 
     def __init__(self, source: int, sink: int, on_oom: Callable[[OomText], None]) -> None:
         self._source, self._sink, self._on_oom = source, sink, on_oom
+        with contextlib.suppress(OSError):  # only fewer wake-ups; a user may be at the limit of pipe memory
+            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._scanner = OomScanner()
         self.passed_bytes = 0
         self.lost_bytes = 0

@@ -291,7 +291,8 @@ class World:
             self.say(job, "checkpoint", name=f"e{job.epoch:05d}", epoch=job.epoch, step=job.epoch * 100, bytes=1, save_s=2.0)
 
     def _limits(self, job: Job, t: Training) -> None:
-        assert job.started is not None
+        if job.started is None:  # back in the queue since
+            return
         ran = self.now() - job.started
         lead = job.spec.signal_lead_s or 0
         if ran >= job.spec.resources.walltime_s:

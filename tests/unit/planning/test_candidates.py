@@ -93,8 +93,10 @@ def test_a_named_account_or_qos_is_taken_as_it_is() -> None:
 
 
 def test_a_partition_that_demands_a_qos_gets_one_of_its_own() -> None:
-    assert one(PLAIN, Partition("p", ("cpu",), allow_qos=("debug", "long")), CPU_NODE).qos == "debug"
-    assert one(PLAIN, Partition("p", ("cpu",), allow_qos=("debug", "normal")), CPU_NODE).qos is None
+    assert one(PLAIN, Partition("p", ("cpu",), allow_qos=("debug",)), CPU_NODE).qos == "debug"
+    assert one(PLAIN, Partition("p", ("cpu",), allow_qos=("debug", "long")), CPU_NODE).qos is None
+    accepted = Partition("p", ("cpu",), allow_qos=("debug",), access=Access(True, "", NOW))
+    assert one(PLAIN, accepted, CPU_NODE).qos is None
 
 
 def test_access_is_no_part_of_the_key() -> None:

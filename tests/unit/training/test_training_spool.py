@@ -18,7 +18,10 @@ from ischeduler.training.spool import SpoolReader, SpoolWriter, read_events
 from ischeduler.training.token import Token
 
 
-def writer(run_dir: Path, token: Token = Token(1), **options: object) -> SpoolWriter:
+FIRST = Token(1)
+
+
+def writer(run_dir: Path, token: Token = FIRST, **options: object) -> SpoolWriter:
     return SpoolWriter(run_dir / "events" / f"{token}.jsonl", "r-1", token, **options)
 
 

@@ -1,7 +1,8 @@
 """What a device can do at most, and what share of it each class of operation reaches.
 
-Peaks are datasheet figures (core's Accelerator). Efficiencies are priors by class, not fits to one card; how often the truth
-falls inside the interval they carry is measured in ``tests/integration/test_steptime_truth.py``.
+Peaks are datasheet figures (core's Accelerator). Efficiencies are round values by class from
+the literature, revised once by hand after a comparison with GPEmu's cards, so figures against GPEmu are no independent test of
+them; those against NeuSight are. Both are in ``tests/integration/test_estimator_truth.py``.
 """
 
 from __future__ import annotations
