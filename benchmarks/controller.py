@@ -69,7 +69,7 @@ class Quiet:
     def control(self, run: Run, token: str, word: str) -> None:
         return None
 
-    def log_tail(self, run: Run, number: int) -> str:
+    def log_tail(self, run: Run, attempt: int) -> str:
         return ""
 
 

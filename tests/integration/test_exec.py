@@ -158,7 +158,7 @@ def test_a_training_that_ignores_term_is_killed(tmp_path: Path) -> None:
 def test_stop_and_continue(tmp_path: Path) -> None:
     with Exec(tmp_path / "run", *python(READY + "import time; time.sleep(60)")) as run:
         run.process.stdout.readline()
-        (child,) = [pid for pid in _children(run.process.pid)]
+        (child,) = list(_children(run.process.pid))
         os.kill(child, signal.SIGSTOP)
         until(lambda: stat_of(child).state == "T")
         run.signal(signal.SIGCONT)

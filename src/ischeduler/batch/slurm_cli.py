@@ -18,7 +18,15 @@ from ischeduler.batch.slurm_errors import accounting_is_off, job_gone, not_reach
 from ischeduler.batch.slurm_json import read_squeue_json
 from ischeduler.batch.slurm_nodes import count_nodes, read_nodes
 from ischeduler.batch.slurm_text import (
-    OWN_FIELDS, QUEUE_FIELDS, SACCT_FIELDS, SEPARATOR, read_queue, read_sacct, read_squeue, seconds, squeue_format,
+    OWN_FIELDS,
+    QUEUE_FIELDS,
+    SACCT_FIELDS,
+    SEPARATOR,
+    read_queue,
+    read_sacct,
+    read_squeue,
+    seconds,
+    squeue_format,
 )  # fmt: skip
 from ischeduler.core.errors import BadInput, BatchUnavailable, SubmitUncertain
 from ischeduler.core.jobs import JobRef, JobSpec, JobStatus, Observation, Probe

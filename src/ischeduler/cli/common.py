@@ -16,6 +16,7 @@ from ischeduler.plane.attempts import spent
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.")]
+AnyRun = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id, or the beginning of it; default: the newest.")]
 Which = Annotated[
     str,
     typer.Argument(metavar="[CHOICE]", help="A number of the last plan, soonest, cheapest, ideal, goal, or CLUSTER/PARTITION."),

@@ -8,7 +8,7 @@ import time
 import typer
 
 from ischeduler.cli import output
-from ischeduler.cli.common import Json, RunId
+from ischeduler.cli.common import AnyRun, Json
 from ischeduler.cli.invocation import session
 from ischeduler.core.codec import to_plain
 
@@ -16,7 +16,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()
-def events(run: RunId, as_json: Json = False) -> None:
+def events(run: AnyRun = None, as_json: Json = False) -> None:
     """List everything that happened to a run, in order of arrival."""
     handle = session().run(run)
     found = handle.events()

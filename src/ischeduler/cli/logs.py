@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ischeduler.cli import output
-from ischeduler.cli.common import Json, RunId
+from ischeduler.cli.common import AnyRun, Json
 from ischeduler.cli.invocation import session
 
 app = typer.Typer(rich_markup_mode=None)
@@ -15,7 +15,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def logs(
-    run: RunId,
+    run: AnyRun = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")] = False,
     attempt: Annotated[int | None, typer.Option("--attempt", metavar="N", help="That attempt's; default: the newest.")] = None,
     as_json: Json = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ischeduler.cli import output
-from ischeduler.cli.common import Json, RunId
+from ischeduler.cli.common import AnyRun, Json
 from ischeduler.cli.invocation import session
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
@@ -16,7 +16,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()
-def report(run: RunId, as_json: Json = False) -> int:
+def report(run: AnyRun = None, as_json: Json = False) -> int:
     """Compare what was predicted with what happened. Exit code 1 for a run that did not complete."""
     handle = session().run(run)
     found = handle.report()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ischeduler.cli import output
-from ischeduler.cli.common import Json, checkpoint_words, next_steps, progress_words, spent_words, state_word
+from ischeduler.cli.common import AnyRun, Json, checkpoint_words, next_steps, progress_words, spent_words, state_word
 from ischeduler.cli.invocation import session
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
@@ -25,13 +25,13 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 @app.command()
 def watch(
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id; default: the newest.")] = None,
+    run: AnyRun = None,
     interval: Annotated[float, typer.Option("--interval", metavar="S", help="Seconds between two looks.")] = 2.0,
     as_json: Json = False,
 ) -> int:
     """Follow a run until it ends. Leaving (Ctrl-C) does not touch it. Piped: one line a change. Exit code 1 when it failed."""
     here = session()
-    handle = here.run(run) if run else here.newest()
+    handle = here.run(run)
     if as_json:
         last = _plain(handle, interval, lambda r: output.document("isched.run/1", {"run": to_plain(r)}))
     elif sys.stdout.isatty():

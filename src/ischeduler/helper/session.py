@@ -173,9 +173,9 @@ class Session:
         ending = did_you_mean(run_id, mine) if len(mine) <= 12 else "; isched runs lists yours"
         raise NotFound(f"you have no run '{run_id}'{ending if mine else ' (you have none at all yet)'}.")
 
-    def run(self, run_id: str) -> RunHandle:
-        """The handle of one of this user's runs; an unambiguous beginning of its id is enough."""
-        return RunHandle(self.owned_run(run_id).id, self)
+    def run(self, run_id: str | None) -> RunHandle:
+        """The handle of one of this user's runs (None: the newest); an unambiguous beginning of its id is enough."""
+        return RunHandle(self.owned_run(run_id).id, self) if run_id else self.newest()
 
     def newest(self) -> RunHandle:
         """The run made last. NotFound when there is none."""

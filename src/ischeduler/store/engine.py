@@ -10,13 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError
 
 from ischeduler.core.codec import dumps, loads
 from ischeduler.core.errors import ConfigError, StoreUnavailable
 from ischeduler.store.filesystems import file_system_type, is_network
 
 BUSY_TIMEOUT_S = 15.0
+_SQLITE, _POSTGRESQL = ("sqlite", "sqlite+pysqlite"), ("postgresql", "postgres", "postgresql+psycopg")
 WRITE = {"isched_write": True}
 """Options of a transaction that will write: SQLite then takes its lock at the start and cannot deadlock on an upgrade."""
 
@@ -28,15 +29,7 @@ def open_engine(url: str | Path | URL, *, busy_timeout_s: float = BUSY_TIMEOUT_S
     where the file cannot be made; a server that is down shows at first use.
     """
     target = _as_url(url)
-    kind = target.get_backend_name()
-    if kind == "sqlite":
-        engine = _open_sqlite(target, busy_timeout_s)
-    elif kind == "postgresql":
-        engine = _open_postgresql(target)
-    else:
-        raise ConfigError(
-            f"databases of kind '{kind}' are not supported; expected a file path, sqlite:///FILE or postgresql+psycopg://HOST/NAME."
-        )
+    engine = _open_sqlite(target, busy_timeout_s) if target.drivername in _SQLITE else _open_postgresql(target)
     event.listen(engine, "handle_error", _to_sentence, retval=True)
     return engine
 
@@ -64,10 +57,13 @@ def _as_url(url: str | Path | URL) -> URL:
     try:
         target = make_url(text)
     except ArgumentError:
+        target = None
+    if target is None or target.drivername not in (*_SQLITE, *_POSTGRESQL):
+        shown = text if target is None else target.render_as_string(hide_password=True)
         raise ConfigError(
-            f"'{text}' is not a database URL; expected a file path, sqlite:///FILE or postgresql+psycopg://HOST/NAME."
-        ) from None
-    return target.set(drivername="postgresql+psycopg") if target.drivername in ("postgresql", "postgres") else target
+            f"'{shown}' is not a database of a kind we use; expected a file path, sqlite:///FILE or postgresql+psycopg://HOST/NAME."
+        )
+    return target.set(drivername="postgresql+psycopg") if target.drivername in _POSTGRESQL else target
 
 
 def _open_sqlite(url: URL, busy_timeout_s: float) -> Engine:
@@ -133,7 +129,7 @@ def _begin_sqlite(connection: Connection) -> None:
 def _open_postgresql(url: URL) -> Engine:
     try:
         return create_engine(url, json_serializer=dumps, json_deserializer=loads, pool_pre_ping=True)
-    except (ImportError, NoSuchModuleError):
+    except ImportError:
         raise ConfigError("PostgreSQL needs the psycopg driver; install it with: pip install 'ischeduler[postgres]'.") from None
 
 
@@ -144,7 +140,7 @@ _SENTENCES = (
         "the database {where} could not be written because its disk or quota is full; free some space and try again",
     ),
     ("No space left", "the database {where} could not be written because its disk is full; free some space and try again"),
-    ("readonly", "the database {where} may not be written by you; check its rights or choose another with ISCHED_DATABASE"),
+    ("readonly", "the database {where} may not be written by you; check its rights or choose another with ISCHED_DATABASE_URL"),
     ("unable to open", "the database {where} cannot be opened; check that its folder exists and is yours"),
     (
         "disk I/O error",

@@ -102,7 +102,7 @@ class MemoryStore:
         """Evidence, newest first."""
         wanted = {"family": family, "cluster": cluster, "partition": partition, "kind": kind, "owner": owner}
         with self._lock:
-            newest = sorted(reversed(self._history.values()), key=lambda r: r.finished_at, reverse=True)
+            newest = sorted([*self._history.values()][::-1], key=lambda r: r.finished_at, reverse=True)
         found = [r for r in newest if all(v is None or getattr(r, k) == v for k, v in wanted.items())]
         return found[:limit]
 

@@ -98,10 +98,11 @@ def _account() -> pwd.struct_passwd | None:
 def _run(account: pwd.struct_passwd | None, command: Sequence[str | Path]) -> None:
     argv = [str(word) for word in command]
     if account is None:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd="/")
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd="/", check=False)
     else:
         done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=120, cwd="/", user=account.pw_uid, group=account.pw_gid, extra_groups=[]
-        )
+            argv, capture_output=True, text=True, timeout=120, cwd="/", check=False,
+            user=account.pw_uid, group=account.pw_gid, extra_groups=[],
+        )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"{argv[0]} failed: {done.stderr.strip() or done.stdout.strip()}")

@@ -80,27 +80,32 @@ class CheckpointCallback(TrainerCallback):
         self.job.pace.note_step(now_s - self._last_s)
         self._last_s = now_s
         self._report(args, state)
-        done = state.global_step >= state.max_steps
-        action = self.job.boundary()
-        if action is Action.SUPERSEDED:
-            self.job.leave(action)
-        if action is not Action.GO and not done:
-            self._want(control, action)
+        if float(state.epoch or 0).is_integer():
+            return  # the end of the epoch decides for its last step
+        steps_an_epoch = max(1, round(state.max_steps / state.num_train_epochs))
+        action = self.job.boundary(epoch_tail=(state.global_step + 1) % steps_an_epoch == 0)
+        if action is not Action.GO:
+            self._want(args, state, control, action)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._epochs_done += 1
         self._report(args, state, now=True, epoch_time_s=round(time.monotonic() - self._epoch_start_s, 4))
-        if (self.every_epochs > 0 and self._epochs_done % self.every_epochs == 0) or state.global_step >= state.max_steps:
-            self._want(control, self._action)
+        action = self.job.boundary(force=True)
+        wanted = self.every_epochs > 0 and self._epochs_done % self.every_epochs == 0
+        if wanted or action is not Action.GO or state.global_step >= state.max_steps:
+            self._want(args, state, control, action)
 
-    def _want(self, control: TrainerControl, action: Action) -> None:
+    def _want(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, action: Action) -> None:
+        if action is Action.SUPERSEDED:
+            self.job.leave(action)
         self._action = action
-        self._ours = self._ours or not control.should_save
+        # With a limit the Trainer has made room for ours by deleting one of the user's: then ours stays.
+        self._ours = not control.should_save and args.save_total_limit is None and not _folder(args, state).exists()
         control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """The Trainer has written its checkpoint folder: publish it, and leave if that was why."""
-        folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+        folder = _folder(args, state)
         action, ours = self._action, self._ours
         self._action, self._ours = Action.GO, False
         if folder.is_dir() or self.job.rank != 0:
@@ -117,7 +122,7 @@ class CheckpointCallback(TrainerCallback):
         metrics = {} if self._loss is None else {"loss": self._loss}
         self.job.emit("finished", epochs=self._epochs_done, steps=state.global_step, metrics=metrics)
 
-    def saving_failed(self, error: Exception, state: TrainerState, folder: Path) -> None:
+    def saving_failed(self, error: Exception, folder: Path) -> None:
         """The Trainer could not write its own folder: say so, clean up, and go on (or stop, if it was time to)."""
         say(f"checkpoint failed ({error}); training goes on, the previous checkpoint stays")
         self.job.emit("checkpoint_failed", error=f"{type(error).__name__}: {error}"[:300], errno=errno_of(error))
@@ -138,6 +143,11 @@ class CheckpointCallback(TrainerCallback):
         )
 
 
+def _folder(args: TrainingArguments, state: TrainerState) -> Path:
+    """Where the Trainer writes the checkpoint of this step."""
+    return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+
+
 def _guard_saving(trainer: Trainer, callback: CheckpointCallback) -> None:
     """A full disk raises out of Trainer._save_checkpoint and would end the training; no public hook catches that."""
     save = trainer._save_checkpoint
@@ -146,8 +156,7 @@ def _guard_saving(trainer: Trainer, callback: CheckpointCallback) -> None:
         try:
             save(*args, **kwargs)
         except (OSError, RuntimeError) as error:
-            folder = Path(trainer.args.output_dir or ".") / f"checkpoint-{trainer.state.global_step}"
-            callback.saving_failed(error, trainer.state, folder)
+            callback.saving_failed(error, _folder(trainer.args, trainer.state))
 
     trainer._save_checkpoint = guarded
 

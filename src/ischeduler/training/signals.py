@@ -14,7 +14,10 @@ STOP_SIGNALS = (signal.SIGUSR2, signal.SIGTERM)
 
 
 class StopFlag:
-    """Remembers that a stop was asked for; `only_warned` is False once anything but SIGUSR2 has come. Forked workers (data loaders) get the signals' default meaning back."""
+    """Remembers that a stop was asked for; `only_warned` is False once anything but SIGUSR2 has come.
+
+    Forked workers (data loaders) get the signals' default meaning back.
+    """
 
     def __init__(self) -> None:
         self.signal_name: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ischeduler.helper import doctor
 from ischeduler.helper.config import load_config
 from ischeduler.wiring import Finished, LogNotifier, wire
 
-CONFIG = """Configuration data as of 2027-01-15T08:00:00
+CONFIG = """Configuration data as of 2027-01-15T08:05:00
 AccountingStorageType   = accounting_storage/slurmdbd
 ClusterName             = lab
 MinJobAge               = 2 sec
@@ -43,6 +44,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr("shutil.which", lambda name, **_: f"/usr/bin/{name}")
     monkeypatch.setenv("SLURM_CONF", "/somewhere/slurm.conf")
     monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
     return made
 
 

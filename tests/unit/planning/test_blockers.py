@@ -277,3 +277,8 @@ def test_all_reasons_are_given_at_once() -> None:
     cluster = changed("gpudebug", state="DRAIN", max_nodes=1, max_gpus_user=1)
     (refusal,) = [r for r in answer(cluster, replace(RESNET, nodes=2)).refusals if r.partition == "gpudebug"]
     assert [b.kind for b in refusal.blockers] == ["partition_state", "nodes", "user_limit"]
+
+
+def test_the_interval_decides_about_time_not_the_median() -> None:
+    needs = with_need(CandidateKey("pitzer", "gpudebug", "v100x2", 32), run=seconds(3000, 3500, 3700))
+    assert refused(changed("gpudebug", chaining_allowed=False), "pitzer/gpudebug", needs=needs).kind == "chaining"

@@ -113,3 +113,8 @@ def test_costs_in_different_units_are_not_compared_and_it_is_said() -> None:
     found = plan(RESNET, [pitzer(), unpriced], {}, needs, NOW, goal="cheapest")
     assert found.plans[0].cost.unit == "usd"
     assert any("costs in different units (SU, usd) are not compared" in w for w in found.warnings)
+
+
+def test_options_that_miss_the_deadline_follow_by_their_chance() -> None:
+    found = planned(Goal("deadline", deadline=NOW + 11 * HOUR))
+    assert [p.where for p in found.plans] == ["pitzer/cpu", "pitzer/gpudebug", "pitzer/gpu"]

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from ischeduler.training.spool import SpoolReader, SpoolWriter, read_events
 from ischeduler.training.token import Token
 
-
 FIRST = Token(1)
 
 
