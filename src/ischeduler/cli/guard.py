@@ -26,6 +26,8 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
     try:
         code = _quiet_pipe(action)
     except IschedError as error:
+        if debug:
+            traceback.print_exception(error)
         code = _say(str(error), error.exit_code, type(error).__name__, as_json)
     except KeyboardInterrupt:
         code = _say("interrupted", INTERRUPTED, "Interrupted", as_json)
@@ -39,8 +41,6 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         code = _usage(error, as_json) if _is_usage(error) else _say(_crash(error), 2, "Unexpected", as_json)
     else:
         return code
-    if debug and code == 2:
-        traceback.print_exc()
     return code
 
 

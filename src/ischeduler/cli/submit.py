@@ -33,6 +33,9 @@ def submit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; submit nothing.")] = False,
     max_cost: Annotated[float | None, typer.Option("--max-cost", metavar="AMOUNT", help="Stop the run beyond this cost.")] = None,
     max_attempts: Annotated[int | None, typer.Option("--max-attempts", metavar="N", help="Batch jobs at most.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="WHEN", help="End the run then: 12h, 2026-05-01T09:00.")
+    ] = None,
     smaller_batch: Annotated[
         bool | None,
         typer.Option(
@@ -61,7 +64,13 @@ def submit(
         return
     if not yes and not output.confirm(f"{words} Submit?"):
         raise BadInput("nothing was submitted; --yes answers for you.")
-    caps = {"max_cost": max_cost, "max_attempts": max_attempts, "allow_smaller_batch": smaller_batch, "allow_move": may_move}
+    caps = {
+        "max_cost": max_cost,
+        "max_attempts": max_attempts,
+        "deadline": until,
+        "allow_smaller_batch": smaller_batch,
+        "allow_move": may_move,
+    }
     handle = here.submit(option.plan, caps={k: v for k, v in caps.items() if v is not None})
     run = handle.status(look=False)
     if as_json:

@@ -18,7 +18,7 @@ def parse_goal(text: str, now: float) -> Goal:
     if name not in GOALS:
         raise BadInput(f"goal '{name}' is unknown{did_you_mean(name, GOALS)}.")
     if name == "deadline":
-        return Goal(name, deadline=_time(value, now))
+        return Goal(name, deadline=parse_time(value, now))
     if name == "budget":
         return _budget(value)
     if value:
@@ -26,7 +26,8 @@ def parse_goal(text: str, now: float) -> Goal:
     return Goal(name)
 
 
-def _time(value: str, now: float) -> float:
+def parse_time(value: str, now: float) -> float:
+    """Epoch seconds of a duration from now (``12h``) or a time (``2026-05-01T09:00``, local)."""
     if not value:
         raise BadInput("goal deadline needs a time: deadline=12h or deadline=2026-05-01T09:00.")
     try:

@@ -102,7 +102,8 @@ class MemoryStore:
         """Evidence, newest first."""
         wanted = {"family": family, "cluster": cluster, "partition": partition, "kind": kind, "owner": owner}
         with self._lock:
-            newest = sorted([*self._history.values()][::-1], key=lambda r: r.finished_at, reverse=True)
+            latest_first = [*self._history.values()][::-1]
+        newest = sorted(latest_first, key=lambda r: r.finished_at, reverse=True)
         found = [r for r in newest if all(v is None or getattr(r, k) == v for k, v in wanted.items())]
         return found[:limit]
 
