@@ -60,7 +60,12 @@ def lightning() -> None:
     loader = callback.loader(torch.utils.data.DataLoader(data, batch_size=8, shuffle=True))
     model = Net()
     trainer = pl.Trainer(
-        max_epochs=epochs, callbacks=[callback], logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu"
+        max_epochs=epochs,
+        callbacks=[callback],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        accelerator="cpu",
     )
     trainer.fit(model, loader, torch.utils.data.DataLoader(data, batch_size=32), ckpt_path=callback.ckpt_path)
     assert trainer.global_step == epochs * 8, trainer.global_step
@@ -74,7 +79,12 @@ def hf() -> None:
 
     set_seed(3)
     config = BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=16
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
     )
     model = BertForSequenceClassification(config)
     ids = torch.randint(0, 50, (64, 8), generator=torch.Generator().manual_seed(1))

@@ -27,7 +27,9 @@ def environ(run: Path, attempt: int | None = 1, **more: str) -> dict[str, str]:
 class Exec:
     """One running wrapper. Leaving the `with` block kills what is left of it and its children."""
 
-    def __init__(self, run: Path, *command: str, attempt: int | None = 1, options: tuple[str, ...] = (), stdout=None, **env: str) -> None:
+    def __init__(
+        self, run: Path, *command: str, attempt: int | None = 1, options: tuple[str, ...] = (), stdout=None, **env: str
+    ) -> None:
         self.run = run
         self.process = subprocess.Popen(
             [*WRAPPER, "--heartbeat", "0.2", *options, "--", *command],

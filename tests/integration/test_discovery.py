@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import integration_spec, sandbox_name
 
-from ischeduler.batch.slurm_snapshot import snapshot_of
+from ischeduler.batch.slurm_nodes import count_nodes, read_nodes
 from ischeduler.cidb.access import PROBE_AGE_S
 from ischeduler.cidb.ci_database import CIDatabase
 from ischeduler.cidb.discovery import discover
@@ -80,9 +80,8 @@ def test_partitions_and_hardware_are_those_of_the_sandbox(slurm: Sandbox):
 
 def test_node_types_are_named_as_in_the_queue_snapshot(slurm: Sandbox):
     found = Shell(slurm, "alice").discover(probe=False)
-    text = slurm.run(["scontrol", "-o", "show", "node"]).stdout
-    snapshot = snapshot_of(found.name, text, "", NOW, "alice")
-    assert {(c.partition, c.node_type) for c in snapshot.nodes} == {(p.name, n) for p in found.partitions for n in p.node_types}
+    counts = count_nodes(read_nodes(slurm.run(["scontrol", "-d", "-o", "show", "node"]).stdout))
+    assert {(c.partition, c.node_type) for c in counts} == {(p.name, n) for p in found.partitions for n in p.node_types}
 
 
 def test_accounts_and_access_are_the_users_own(slurm: Sandbox):

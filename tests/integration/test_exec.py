@@ -281,16 +281,19 @@ def test_output_passes_unchanged_and_fast(tmp_path: Path) -> None:
 
 
 def test_output_passes_promptly(tmp_path: Path) -> None:
-    with Exec(tmp_path / "run", *python("import sys; print('prompt> ', end=''); sys.stdout.flush(); import time; time.sleep(60)")) as run:
+    with Exec(
+        tmp_path / "run", *python("import sys; print('prompt> ', end=''); sys.stdout.flush(); import time; time.sleep(60)")
+    ) as run:
         start_s = time.monotonic()
         assert os.read(run.process.stdout.fileno(), 100) == b"prompt> "
         assert time.monotonic() - start_s < 10
 
 
 def test_a_full_log_disk_does_not_stop_training(tmp_path: Path) -> None:
-    with open("/dev/full", "wb") as full, Exec(
-        tmp_path / "run", "sh", "-c", f"head -c 1000000 /dev/zero && touch {tmp_path}/done", stdout=full
-    ) as run:
+    with (
+        open("/dev/full", "wb") as full,
+        Exec(tmp_path / "run", "sh", "-c", f"head -c 1000000 /dev/zero && touch {tmp_path}/done", stdout=full) as run,
+    ):
         code, _, err = run.finish()
     assert code == 0
     assert (tmp_path / "done").exists()

@@ -14,6 +14,10 @@ from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
 from ischeduler.core.errors import BadInput
 from ischeduler.core.plan import Plan
+from ischeduler.core.run import Run
+from ischeduler.helper.goals import parse_time
+from ischeduler.helper.plans import Option
+from ischeduler.helper.session import Session
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -51,28 +55,38 @@ def submit(
 ) -> None:
     """Delegate a plan to the Intelligence Plane: it submits, watches, resumes over limits and failures, and reports."""
     here = session()
-    if source or workload:
-        option, remark = here.plan(here.request(here.workload(source, workload), goal=goal))[which], ""
-    else:
-        option, remark = chosen(here, which, check_age=True)
-    if remark:
-        output.note(remark)
+    option = _option(here, which, source, workload, goal)
     here.check_submittable(option.plan)
     words = request_words(option.plan, max_cost)
     if dry_run:
         _show_dry_run(here.script(option.plan), words, option.plan, as_json)
         return
-    if not yes and not output.confirm(f"{words} Submit?"):
-        raise BadInput("nothing was submitted; --yes answers for you.")
     caps = {
         "max_cost": max_cost,
         "max_attempts": max_attempts,
-        "deadline": until,
+        "deadline": parse_time(deadline, here.clock.now()) if deadline else None,
         "allow_smaller_batch": smaller_batch,
         "allow_move": may_move,
     }
+    if not yes and not output.confirm(f"{words} Submit?"):
+        raise BadInput("nothing was submitted; --yes answers for you.")
     handle = here.submit(option.plan, caps={k: v for k, v in caps.items() if v is not None})
-    run = handle.status(look=False)
+    _show(here, handle.status(look=False), as_json)
+
+
+def _option(here: Session, which: str, source: str | None, workload: dict[str, Any], goal: str | None) -> Option:
+    """The option meant: of a plan made now where a script or fields are given, else of the last plan shown in this folder."""
+    if source is None and which.endswith((".py", ".sh")):
+        source, which = which, "goal"
+    if source or workload:
+        return here.plan(here.request(here.workload(source, workload), goal=goal))[which]
+    option, remark = chosen(here, which, check_age=True)
+    if remark:
+        output.note(remark)
+    return option
+
+
+def _show(here: Session, run: Run, as_json: bool) -> None:
     if as_json:
         output.document("isched.run/1", {"run": to_plain(run)})
         return
@@ -83,13 +97,25 @@ def submit(
     output.hints(next_steps(run))
 
 
+def most_cost(plan: Plan) -> float:
+    """What the requested jobs are charged when every one of them runs to its limit."""
+    rate = plan.cost.p50 / plan.run.p50 if plan.run.p50 > 0 else 0.0
+    return max(plan.cost.p90, rate * sum(s.walltime_s for s in plan.segments))
+
+
 def request_words(plan: Plan, max_cost: float | None = None) -> str:
     """``Requesting 3 x 1h00 on gpudbg, SIGUSR2 120 s before each limit. At most $0.45.``"""
     count, limit = len(plan.segments), human(plan.segments[0].walltime_s)
     size = limit if count == 1 else f"{count} x {limit}"
     each = "the limit" if count == 1 else "each limit"
-    most = max_cost if max_cost is not None else plan.cost.p90
-    cost = f"${most:.2f}" if plan.cost.unit == "usd" else f"{most:.3g} {plan.cost.unit}"
+    most = max_cost if max_cost is not None else most_cost(plan)
+    cost = (
+        f"${most:.2f}"
+        if plan.cost.unit == "usd" and most >= 0.01
+        else f"${most:.4f}"
+        if plan.cost.unit == "usd"
+        else f"{most:.3g} {plan.cost.unit}"
+    )
     charged = f", from account {plan.account}" if plan.account else ""
     return f"Requesting {size} on {plan.partition}, SIGUSR2 {plan.signal_lead_s} s before {each}. At most {cost}{charged}."
 

@@ -29,20 +29,17 @@ class ThrowawayPostgres:
 
     @property
     def url(self) -> str:
-        """The maintenance database's URL."""
-        return self._url("postgres")
+        """The server's one database, ``postgres``."""
+        return f"postgresql+psycopg://isched@/postgres?host={self.folder}"
 
     def new_database(self) -> str:
-        """Create an empty database and return its URL."""
+        """The URL of an empty place to put tables: a schema of its own, made in milliseconds, where a database copies 300 files."""
         import psycopg
 
         name = f"t{uuid4().hex[:12]}"
         with psycopg.connect(host=str(self.folder), user="isched", dbname="postgres", autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
-        return self._url(name)
-
-    def _url(self, name: str) -> str:
-        return f"postgresql+psycopg://isched@/{name}?host={self.folder}"
+            connection.execute(f'CREATE SCHEMA "{name}"'.encode())
+        return f"{self.url}&options=-csearch_path%3D{name}"
 
 
 @contextmanager

@@ -219,7 +219,8 @@ class Incarnation:
 
     def _from_control(self, now_s: float) -> Action:
         run_dir = self.context.run_dir
-        if run_dir is None or self.rank != 0 or (now_s < self._next_control_s and not self.flag.is_set):
+        urgent = self.flag.is_set and not self._answered_warning
+        if run_dir is None or self.rank != 0 or (now_s < self._next_control_s and not urgent):
             return Action.GO
         self._next_control_s = now_s + _CONTROL_EVERY_S
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ischeduler.training.state import rng_state, set_rng_state
@@ -50,7 +50,9 @@ def from_batch(loader: Any, skip: int, *, fast: bool) -> Iterator[Any]:
     """
     if skip and fast and getattr(loader, "batch_sampler", None) is not None:
         with _skipping_sampler(loader, skip):
-            return iter(loader)
+            iterator = iter(loader)
+        # Samplers draw their order with the first index: ask for it now, before the caller restores later generators.
+        return chain(list(islice(iterator, 1)), iterator)
     iterator = iter(loader)
     for _ in islice(iterator, skip):
         pass

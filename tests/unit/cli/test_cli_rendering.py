@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from helper_builders import T0, attempt, run
 
 from ischeduler.cli import output
 from ischeduler.cli.common import progress_words
-from ischeduler.cli.submit import request_words
+from ischeduler.cli.submit import most_cost, request_words
 from ischeduler.cli.watch import bar, eta_s, live_lines, one_line, spark
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Progress, RunState
@@ -90,3 +91,12 @@ def test_the_question_before_submitting() -> None:
     words = request_words(plan(partition="gpudbg", run_h=3, segments=3, cost=0.45, signal_lead_s=120))
     assert words == "Requesting 3 x 1h00 on gpudbg, SIGUSR2 120 s before each limit. At most $0.45."
     assert request_words(plan(account="abc"), 2.0).endswith("before the limit. At most $2.00, from account abc.")
+
+
+def test_at_most_means_every_requested_job_to_its_limit() -> None:
+    from helper_builders import plan
+
+    three_hours = plan(run_h=2, segments=2, cost=0.348)
+    assert most_cost(three_hours) == pytest.approx(0.348)
+    longer = dataclasses.replace(three_hours, segments=tuple(dataclasses.replace(s, walltime_s=7200) for s in three_hours.segments))
+    assert most_cost(longer) == pytest.approx(0.696)

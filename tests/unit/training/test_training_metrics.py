@@ -109,7 +109,7 @@ def test_signal_goes_to_the_topmost_that_handles_it() -> None:
         "print('ready', flush=True); time.sleep(60)"
     )
     shell = subprocess.Popen(
-        ["sh", "-c", f"{sys.executable} -c \"$0\"; true", code], stdout=subprocess.PIPE, text=True, process_group=0
+        ["sh", "-c", f'{sys.executable} -c "$0"; true', code], stdout=subprocess.PIPE, text=True, process_group=0
     )
     assert shell.stdout is not None
     shell.stdout.readline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -143,6 +144,37 @@ def test_stops_before_a_step_that_would_not_fit(tmp_path: Path) -> None:
     assert left.value.code == 85
     assert run.position == (0, 4)
     assert [e.data["reason"] for e in read_events(tmp_path, {})[0] if e.kind == "checkpointing"] == ["deadline"]
+
+
+def warned(tmp_path: Path, left_s: float) -> tuple[TrainingSession, Model]:
+    """A training in a job with `left_s` to go and a grace of 60 s that gets SIGUSR2 at its fourth step."""
+    context = dataclasses.replace(inside(tmp_path, 1), deadline_s=time.monotonic() + left_s, grace_s=60.0)
+    model = Model()
+    run = session(model, context, every_epochs=0)
+    run.job.pace.note_save(0.1)
+    return run, model
+
+
+def test_an_early_warning_is_answered_with_one_checkpoint(tmp_path: Path) -> None:
+    run, model = warned(tmp_path, left_s=600.0)
+    train(run, model, 4)
+    assert [e.data["reason"] for e in read_events(tmp_path, {})[0] if e.kind == "checkpointing"] == ["control", "final"]
+    assert len(model.seen) == 30
+
+
+def test_a_warning_in_time_stops(tmp_path: Path) -> None:
+    run, model = warned(tmp_path, left_s=50.0)
+    with pytest.raises(SystemExit) as left:
+        train(run, model, 4)
+    assert left.value.code == 85
+    assert run.position == (0, 4)
+
+
+def test_term_stops_however_early(tmp_path: Path) -> None:
+    run, model = warned(tmp_path, left_s=600.0)
+    with pytest.raises(SystemExit):
+        train(run, model, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert run.position == (0, 4)
 
 
 @pytest.mark.parametrize("word", ["stop", "move"])

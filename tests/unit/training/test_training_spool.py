@@ -123,7 +123,9 @@ def test_incarnations_come_oldest_first_and_foreign_files_are_ignored(tmp_path: 
     assert read_events(tmp_path / "nowhere", {}) == ([], {})
 
 
-payloads = st.dictionaries(st.text(max_size=8), st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.none()), max_size=3)
+payloads = st.dictionaries(
+    st.text(max_size=8), st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.none()), max_size=3
+)
 
 
 @settings(max_examples=60, deadline=None)
