@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import integration_spec, sandbox_name
 
+from conftest import integration_spec, sandbox_name
 from ischeduler.batch.slurm_nodes import count_nodes, read_nodes
 from ischeduler.cidb.access import PROBE_AGE_S
 from ischeduler.cidb.ci_database import CIDatabase

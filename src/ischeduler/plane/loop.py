@@ -1,6 +1,6 @@
 """The reconcile tick around the pure decisions: observe, decide, store, act, and feed the answers back.
 
-A tick may be run by a daemon, by cron, by any command or by a job; whoever holds the lease does it. Whatever a tick wants done is
+A tick may be run by a daemon, by cron or by any command; whoever holds the lease does it. Whatever a tick wants done is
 stored before it is done, so that killing it between any two calls loses nothing and doubles nothing.
 """
 

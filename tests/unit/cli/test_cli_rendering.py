@@ -98,5 +98,7 @@ def test_at_most_means_every_requested_job_to_its_limit() -> None:
 
     three_hours = plan(run_h=2, segments=2, cost=0.348)
     assert most_cost(three_hours) == pytest.approx(0.348)
-    longer = dataclasses.replace(three_hours, segments=tuple(dataclasses.replace(s, walltime_s=7200) for s in three_hours.segments))
+    longer = dataclasses.replace(
+        three_hours, segments=tuple(dataclasses.replace(s, walltime_s=7200) for s in three_hours.segments)
+    )
     assert most_cost(longer) == pytest.approx(0.696)
