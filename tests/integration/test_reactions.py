@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from carried import CHAIN, Carried
 
+from conftest import sandbox_name
+from ischeduler.core.codec import to_plain
 from ischeduler.core.run import Caps
 from ischeduler.core.sizes import MIB
 from ischeduler.sandbox import Sandbox, demo_spec
@@ -149,8 +151,6 @@ def test_the_controller_away_for_a_minute_costs_nothing(carried: Make, slurm: Sa
 
 @pytest.mark.slow
 def test_accounting_off(slurm_host: None, carried: Make) -> None:
-    from conftest import sandbox_name
-
     sandbox = Sandbox(demo_spec(cluster_name="noacct", accounting=False), sandbox_name("n"))
     sandbox.up()
     try:
@@ -168,8 +168,6 @@ def test_a_drained_partition_is_left_for_another(carried: Make, slurm: Sandbox) 
     try:
         run = carried("drain", epochs=3)
         other = run.plan(partition="cpu", node_type="cpu-16c-31g", resources=run.plan().resources.__class__(cpus_per_node=1, walltime_s=120.0))
-        from ischeduler.core.codec import to_plain
-
         run.start(plans=[to_plain(other)])
         assert run.ended()["state"] == "completed", run.story()
     finally:
