@@ -162,12 +162,15 @@ def test_a_new_reading_makes_a_version_only_when_facts_changed(slurm: Sandbox, t
     engine.dispose()
 
 
-def test_a_silent_controller_is_not_an_empty_cluster(slurm: Sandbox):
-    def nowhere(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        env = {"SLURM_CONF": "/nonexistent/slurm.conf"}
-        return slurm.run(list(argv), "alice", env=env, check=False)
+def test_a_silent_controller_is_not_an_empty_cluster(slurm: Sandbox, tmp_path: Path):
+    conf = tmp_path / "slurm.conf"
+    nobody = ["ClusterName=testbed", "SlurmctldHost=localhost(127.0.0.1)", "SlurmctldPort=1", "MessageTimeout=2", "TCPTimeout=1"]
+    conf.write_text("\n".join([*nobody, "NodeName=n1", "PartitionName=p Nodes=n1", ""]))
 
-    with pytest.raises(BatchUnavailable, match="scontrol show config"):
+    def nowhere(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return slurm.run(list(argv), env={"SLURM_CONF": str(conf)}, check=False)
+
+    with pytest.raises(BatchUnavailable, match=r"scontrol show config.*Unable to contact slurm controller"):
         discover(nowhere, "alice", NOW)
 
 

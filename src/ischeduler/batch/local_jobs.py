@@ -1,7 +1,8 @@
 """The files of the local batch system: one folder a job, every change atomic, one lock for the queue.
 
-``spec.json`` (the JobSpec), ``script`` (what bash runs), ``submit.json``, ``start.json``, ``end.json``, ``cancel`` (an empty wish). What
-is there says what has happened, so any process may look at any time and a killed one leaves nothing half said.
+``spec.json`` (the JobSpec), ``script`` (what bash runs), ``submit.json``, ``start.json``, ``keeper.json`` (its supervisor),
+``running.json``, ``end.json``, ``cancel`` (an empty wish). What is there says what has happened, so any process may look at any time
+and a killed one leaves nothing half said.
 """
 
 from __future__ import annotations
@@ -51,11 +52,24 @@ class JobFolder:
             os.fsync(file.fileno())
         scratch.replace(self.path / name)
 
+    def keep(self) -> bool:
+        """Make the calling process this job's only supervisor; False when there is one already."""
+        scratch = self.path / f".keeper.{os.getpid()}"
+        scratch.write_text(json.dumps({"supervisor": os.getpid(), "supervisor_start": process_start(os.getpid())}), encoding="utf-8")
+        try:
+            os.link(scratch, self.path / "keeper.json")
+        except FileExistsError:
+            return False
+        finally:
+            scratch.unlink()
+        return True
+
     def status(self) -> JobStatus:
         """The job as the port wants it. A job whose supervisor is gone without a word is lost with its node."""
         spec, submitted, started, ended = self.spec, self.read("submit.json"), self.read("start.json"), self.read("end.json")
         state = JobState(ended["state"]) if ended else JobState.RUNNING if started else JobState.PENDING
-        if state is JobState.RUNNING and not alive(started["supervisor"], started["supervisor_start"]):
+        keeper = self.read("keeper.json") or started  # the supervisor that won, however many were started
+        if state is JobState.RUNNING and not alive(keeper["supervisor"], keeper["supervisor_start"]):
             ended = self.read("end.json")  # it may have ended between the two looks
             state = JobState(ended["state"]) if ended else JobState.NODE_FAIL
         return JobStatus(

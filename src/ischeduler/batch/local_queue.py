@@ -32,11 +32,12 @@ def advance(folders: JobFolders, cores: int | None = None) -> None:
         if need > free:
             return
         free -= need
-        _start(folders, folder)
+        _start(folders, folder, cores or machine_cores())
 
 
-def _start(folders: JobFolders, folder: JobFolder) -> None:
-    argv = [sys.executable, "-m", "ischeduler.batch.local_supervisor", str(folders.root), folder.job_id]
+def _start(folders: JobFolders, folder: JobFolder, cores: int) -> None:
+    """A crash between the two steps leads to a second supervisor, which finds the first one's mark and leaves the job alone."""
+    argv = [sys.executable, "-m", "ischeduler.batch.local_supervisor", str(folders.root), folder.job_id, str(cores)]
     with (folder.path / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=clean_environment(os.environ), cwd="/"

@@ -1,6 +1,6 @@
 """Stands beside one local job: starts it, warns it before its limit, ends it at its limit, and writes down how it ended.
 
-``python -m ischeduler.batch.local_supervisor ROOT JOB``: a process of its own session, so that it outlives whoever submitted the job.
+``python -m ischeduler.batch.local_supervisor ROOT JOB CORES``: a process of its own session, so that it outlives whoever submitted the job.
 """
 
 from __future__ import annotations
@@ -23,25 +23,32 @@ KILL_WAIT_S = 10.0
 LOOK_S = 0.1
 
 
-def main(root: str, job_id: str) -> int:
+def main(root: str, job_id: str, cores: int) -> int:
     """Carry one job from start to end, then let the next one start."""
     folders = JobFolders(Path(root))
     folder = folders.one(job_id)
-    if folder is None:
+    if folder is None or not folder.keep():
         return 1
     try:
         _carry(folder, folder.spec)
     finally:
         with folders.locked():
-            advance(folders)
+            advance(folders, cores)
     return 0
 
 
 def _carry(folder: JobFolder, spec: JobSpec) -> None:
-    with open(spec.output, "ab") as output:
+    try:
+        output = Path(spec.output).open("ab")
+    except OSError as error:
+        reason = f"the output file {spec.output} cannot be written ({error.strerror})"
+        folder.write("end.json", {"state": "failed", "exit_code": 1, "signal": None, "reason": reason, "at": time.time()})
+        return
+    with output:
         job = subprocess.Popen(
             ["bash", str(folder.path / "script")], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, env=clean_environment(os.environ), cwd=spec.directory if Path(spec.directory).is_dir() else "/",
+            start_new_session=True, env={**clean_environment(os.environ), "ISCHED_JOB_ID": folder.job_id},
+            cwd=spec.directory if Path(spec.directory).is_dir() else "/",
         )  # fmt: skip
     began = time.monotonic()
     folder.write("running.json", {"pid": job.pid, "start": process_start(job.pid)})
@@ -114,4 +121,4 @@ def resident_bytes(session: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ischeduler.cidb.edits import Override, apply_overrides
 from ischeduler.cidb.provenance import LIVE, WHOLE, origin
-from ischeduler.core.cluster import Cluster, NodeType, Partition, Provenance, next_named
+from ischeduler.core.cluster import Cluster, NodeType, Partition, Provenance
 
 _FROM_CATALOG = ("charge_factor", "chaining_allowed", "preemptible", "debug", "restricted", "whole_node")
 """Facts that a batch system cannot tell, or tells only when they are on: the catalog's word counts where it has one."""
@@ -122,11 +122,3 @@ def same_facts(one: Cluster, other: Cluster) -> bool:
 def _undated(cluster: Cluster) -> Cluster:
     facts = {path: replace(p, as_of=0.0) for path, p in cluster.provenance.items()}
     return replace(cluster, provenance=facts, as_of=None)
-
-
-def named(cluster: Cluster, partition: str) -> Partition | None:
-    """The partition, or None."""
-    try:
-        return next_named(cluster.partitions, partition)
-    except KeyError:
-        return None

@@ -22,14 +22,6 @@ def partitions(text: str) -> list[dict[str, str]] | None:
     return _records(text, "partitions", _partition)
 
 
-def data_parser(text: str) -> str:
-    """``v0.0.40`` of an answer's meta data, or '' where it does not say."""
-    meta = _load(text).get("meta", {})
-    plugin = meta.get("plugin") or meta.get("plugins") or {}
-    named = plugin.get("data_parser") or plugin.get("type") or ""
-    return str(named).rpartition("/")[2]
-
-
 def _load(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, func, insert, select, update
+from sqlalchemy import Connection, Engine, Table, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ischeduler.core.codec import from_plain, to_plain
@@ -19,7 +19,7 @@ from ischeduler.core.run import Run, RunState
 from ischeduler.ports import Lease
 from ischeduler.store.engine import WRITE, open_engine
 from ischeduler.store.migrate import prepare
-from ischeduler.store.tables import EVENTS, HISTORY, LEASES, METADATA, RUNS
+from ischeduler.store.tables import EVENTS, HISTORY, LEASES, RUNS
 
 
 class SqlStore:
@@ -140,14 +140,9 @@ class SqlStore:
         with self.engine.connect() as connection:
             return [from_plain(HistoryRecord, doc) for (doc,) in connection.execute(query)]
 
-    def counts(self) -> dict[str, int]:
-        """Rows of each table, for ``isched doctor``."""
-        with self.engine.connect() as connection:
-            return {t.name: connection.execute(select(func.count()).select_from(t)).scalar_one() for t in METADATA.sorted_tables}
-
 
 def next_lease(old: Lease, holder: str, ttl_s: float, now: float) -> Lease | None:
-    """What a lease becomes when ``holder`` asks at ``now``; None when another holds it. Pure, shared with the in-memory twin."""
+    """What a lease becomes when ``holder`` asks at ``now``; None when another holds it. Pure."""
     alive = old.holder != "" and old.expires_at > now
     if alive and old.holder != holder:
         return None
