@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -87,6 +88,10 @@ class SlurmStage:
                 ["sbatch", "-p", "gpu", "--gres=gpu:2", "-c", "4", "--mem=7000", "-t", "1", "-o", "/dev/null", f"--wrap=sleep {seconds}"],
                 user="bob",
             )
+        for _ in range(60):
+            if len(self.sandbox.run(["squeue", "--me", "-h", "-t", "R", "-o", "%i"], user="bob").stdout.split()) == 2:
+                break
+            time.sleep(0.5)
         return f"bob's two jobs hold both gpu nodes for {seconds} s"
 
     def take_node_down(self) -> str:

@@ -75,8 +75,8 @@ def _given(name: str, value: str | None) -> tuple[tuple[str, str | None], ...]:
 
 def _quoted(name: str, value: str) -> str:
     """sbatch takes double quotes with backslash escapes; anything but plain words is put into them."""
-    if any(c in value for c in "\n\r\0"):
-        raise BadInput(f"the {name} of a job must be one line; remove the line break from {value!r}.")
+    if any(ord(c) < 32 or c == "\x7f" for c in value):
+        raise BadInput(f"the {name} of a job must be one line of plain text; remove the line break or control character from {value!r}.")
     if value and all(c.isalnum() or c in "-_.,:/@%+=&" for c in value) and value.isascii():
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')

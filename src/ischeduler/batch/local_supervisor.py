@@ -39,21 +39,24 @@ def main(root: str, job_id: str, cores: int) -> int:
 
 def _carry(folder: JobFolder, spec: JobSpec) -> None:
     try:
-        output = Path(spec.output).open("ab")
+        job = _launch(folder, spec)
     except OSError as error:
-        reason = f"the output file {spec.output} cannot be written ({error.strerror})"
+        reason = f"the job cannot be started: {error.filename or 'bash'} ({error.strerror})"
         folder.write("end.json", {"state": "failed", "exit_code": 1, "signal": None, "reason": reason, "at": time.time()})
         return
-    with output:
-        job = subprocess.Popen(
-            ["bash", str(folder.path / "script")], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, env={**clean_environment(os.environ), "ISCHED_JOB_ID": folder.job_id},
-            cwd=spec.directory if Path(spec.directory).is_dir() else "/",
-        )  # fmt: skip
     began = time.monotonic()
     folder.write("running.json", {"pid": job.pid, "start": process_start(job.pid)})
     why, peak = _watch(folder, spec, job, began)
     folder.write("end.json", {**_ending(job.returncode, why), "at": time.time(), "peak_bytes": peak})
+
+
+def _launch(folder: JobFolder, spec: JobSpec) -> subprocess.Popen[bytes]:
+    environment = {**clean_environment(os.environ), "ISCHED_JOB_ID": folder.job_id}
+    with open(spec.output, "ab") as output:
+        return subprocess.Popen(
+            ["bash", str(folder.path / "script")], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, env=environment, cwd=spec.directory if Path(spec.directory).is_dir() else "/",
+        )  # fmt: skip
 
 
 def _watch(folder: JobFolder, spec: JobSpec, job: subprocess.Popen[bytes], began: float) -> tuple[str, int]:

@@ -40,7 +40,7 @@ def squeue_format(fields: Sequence[str]) -> str:
 
 def read_squeue(text: str) -> list[JobStatus]:
     """Every job that carries one of our keys; lines that are no jobs are left out."""
-    rows = _rows(text, OWN_FIELDS, trailing=True)
+    rows = _rows(text, OWN_FIELDS)
     return [_squeue_status(row, key) for row in rows if (key := key_of(row["Name"], _given(row["Comment"])))]
 
 
@@ -51,7 +51,7 @@ def read_sacct(text: str) -> list[JobStatus]:
     """
     found: dict[str, JobStatus] = {}
     rss: dict[str, int] = {}
-    for row in _rows(text, SACCT_FIELDS, trailing=False):
+    for row in _rows(text, SACCT_FIELDS):
         job_id, _, step = row["JobID"].partition(".")
         if step:
             rss[job_id] = max(rss.get(job_id, 0), size_bytes(row["MaxRSS"]))
@@ -64,7 +64,7 @@ def read_sacct(text: str) -> list[JobStatus]:
 def read_queue(text: str, user: str) -> list[QueuedJob]:
     """All jobs of the queue; one that waits in several partitions appears in each."""
     jobs: list[QueuedJob] = []
-    for row in _rows(text, QUEUE_FIELDS, trailing=True):
+    for row in _rows(text, QUEUE_FIELDS):
         job = _queued(row, user)
         jobs += [replace(job, partition=p) for p in row["Partition"].split(",")]
     return jobs
@@ -101,11 +101,11 @@ def tres_count(tres: str, name: str) -> int | None:
     return None
 
 
-def _rows(text: str, fields: Sequence[str], *, trailing: bool) -> Iterator[Mapping[str, str]]:
-    width = len(fields) + (1 if trailing else 0)
+def _rows(text: str, fields: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    """The free text comes last, so that a separator or line break in it costs a piece of the text and not the job."""
     for line in text.split("\n"):
         cells = line.split(SEPARATOR)
-        if len(cells) == width:
+        if len(cells) >= len(fields):
             yield dict(zip(fields, (c.strip() for c in cells), strict=False))
 
 

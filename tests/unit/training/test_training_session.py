@@ -191,15 +191,11 @@ def test_control_stops(tmp_path: Path, word: str) -> None:
     assert [e.data["reason"] for e in read_events(tmp_path, {})[0] if e.kind == "checkpointing"] == ["control"]
 
 
-def test_control_checkpoint_saves_once_and_goes_on(tmp_path: Path) -> None:
+def test_control_checkpoint_saves_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ischeduler.training.incarnation._CONTROL_EVERY_S", 0.0)
     model = Model()
     run = session(model, inside(tmp_path, 1), every_epochs=0)
-
-    def ask() -> None:
-        RunDir(tmp_path).write_control(Token(1), "checkpoint")
-        run.job._next_control_s = 0.0
-
-    train(run, model, 4, ask)
+    train(run, model, 4, lambda: RunDir(tmp_path).write_control(Token(1), "checkpoint"))
     reasons = [e.data["reason"] for e in read_events(tmp_path, {})[0] if e.kind == "checkpointing"]
     assert reasons == ["control", "final"]
 
