@@ -6,7 +6,8 @@ import getpass
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ischeduler.batch.backoff import Backoff
 from ischeduler.batch.clocks import SystemClock
@@ -113,7 +114,7 @@ class SlurmCli:
         if not re.fullmatch(r"\d+(?:_\d+)?", job_id):
             raise BadInput(f"'{job_id}' is not a Slurm job id; expected a number.")
         argv = ["scancel", *([f"--signal={signal}", "--batch"] if signal else []), job_id]
-        answer = self._ask(argv, accept=job_gone)
+        answer = self._ask(argv, accept=_always)
         if answer.code and not job_gone(answer):
             raise BatchUnavailable(f"Slurm did not cancel job {job_id}: {answer.complaint}")
 
@@ -177,7 +178,7 @@ class SlurmCli:
     def _oldest(self) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(0.0, self._clock.now() - self._lookback_s)))
 
-    def _ask(self, argv: Sequence[str], *, stdin: str = "", accept: object = None) -> Answer:
+    def _ask(self, argv: Sequence[str], *, stdin: str = "", accept: Callable[[Answer], bool] | None = None) -> Answer:
         """A question whose failure is BatchUnavailable and starts the back-off; ``accept`` judges a non-zero exit as an answer."""
         self._mind_backoff()
         try:
@@ -185,8 +186,7 @@ class SlurmCli:
         except CommandTimeout as problem:
             self.backoff.failed(self._clock.now(), str(problem))
             raise BatchUnavailable(f"{problem}; try again later.") from None
-        failed = answer.code != 0 and (not_reached(answer) or not (callable(accept) and accept(answer)))
-        if failed:
+        if answer.code != 0 and (accept is None or not_reached(answer) or not accept(answer)):
             error = unavailable(_program(argv), answer)
             self.backoff.failed(self._clock.now(), str(error))
             raise error
@@ -198,7 +198,6 @@ class SlurmCli:
         try:
             return self._run(argv, stdin=stdin, timeout_s=self._timeout_s)
         except CommandMissing as problem:
-            self.backoff.failed(self._clock.now(), str(problem))
             raise BatchUnavailable(f"{problem}; load Slurm's commands into PATH.") from None
 
     def _mind_backoff(self) -> None:
@@ -233,8 +232,6 @@ def _put(found: Found, statuses: Iterable[JobStatus], keys: Collection[str]) -> 
 
 def _merge(found: Found, rows: Iterable[JobStatus], keys: Collection[str]) -> None:
     """squeue's word stands (accounting lags behind), accounting adds the jobs that have left and the memory of those that ended."""
-    from dataclasses import replace
-
     known: Mapping[str, JobStatus] = {i: s for by_id in found.values() for i, s in by_id.items()}
     _put(found, (s for s in rows if s.job_id not in known), keys)
     for row in rows:

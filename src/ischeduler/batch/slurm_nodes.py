@@ -34,7 +34,8 @@ class NodeLine:
 
 def read_nodes(text: str) -> list[NodeLine]:
     """One entry a node; lines without a node name are left out."""
-    lines = [dict(_FIELD.findall(line)) for line in text.splitlines()]
+    # Free text (Reason, Comment) comes after the node's own fields and may look like them: the first of a name counts.
+    lines = [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
     return [_node(fields) for fields in lines if fields.get("NodeName")]
 
 

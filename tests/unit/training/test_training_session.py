@@ -383,6 +383,20 @@ def test_gradient_accumulation_resumes_at_the_right_batch(tmp_path: Path) -> Non
     assert once(None) == list(range(12))
 
 
+def test_the_last_step_is_known_after_resuming_inside_an_epoch(tmp_path: Path) -> None:
+    """Evaluation is counted only before the last step, not right after resuming."""
+    model = Model()
+    with pytest.raises(SystemExit):
+        train(session(model, directory=tmp_path), model, 6)
+    comes = []
+    with contextlib.suppress(SystemExit), session(model, directory=tmp_path, epochs=1) as run:
+        for _ in run.epochs():
+            for _ in run.steps(Shuffled()):
+                run.step()
+                comes.append(run._last_step_comes())
+    assert comes == [False, False, True, True]
+
+
 def test_what_has_no_state_is_refused() -> None:
     with pytest.raises(TypeError, match="model= must have state_dict"):
         checkpointing(model=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -51,17 +52,36 @@ def test_two_processes_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from ischeduler.training.spool import SpoolWriter;"
         "from ischeduler.training.token import Token;"
-        "w = SpoolWriter(Path(sys.argv[1]), 'r', Token(1));"
+        "w = SpoolWriter(Path(sys.argv[1]), 'r', Token(1)); import time;"
+        "print('ready', flush=True); sys.stdin.readline();"
         "[w.emit('progress', who=sys.argv[2], n=n, pad='x' * 500) for n in range(300)];"
-        "import time; [time.sleep(0.01) for _ in range(500) if not w.flush()]"
+        "[time.sleep(0.01) for _ in range(500) if not w.flush()]"
     )
     path = str(tmp_path / "events" / "1.0.jsonl")
-    children = [subprocess.Popen([sys.executable, "-c", code, path, who]) for who in "ab"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen([sys.executable, "-c", code, path, who], **pipes) for who in "ab"]
+    for child in children:
+        child.stdout.readline()
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.close()
     assert [child.wait(60) for child in children] == [0, 0]
+    for child in children:
+        child.stdout.close()
     events, _ = read_events(tmp_path, {})
     assert [e.seq for e in events] == list(range(1, 601))
     for who in "ab":
         assert [e.data["n"] for e in events if e.data["who"] == who] == list(range(300))
+
+
+def test_while_the_other_writes_an_event_waits(tmp_path: Path) -> None:
+    spool = writer(tmp_path)
+    spool.emit("started")
+    with open(spool.path, "ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert not spool.emit("progress")
+    assert spool.flush()
+    assert [e.seq for e in read_events(tmp_path, {})[0]] == [1, 2]
 
 
 def test_a_new_writer_goes_on_counting(tmp_path: Path) -> None:
