@@ -133,10 +133,11 @@ class Story:
     def _limits(self, run: dict[str, Any]) -> list[tuple[bool, str]]:
         crossed = [a for a in run["attempts"] if a["cause"] == "walltime"]
         places = {a["partition"] for a in run["attempts"]}
-        failures = [a for a in run["attempts"] if a["cause"] in ("node_failure", "lost")]
+        failures = [a for a in run["attempts"] if a["cause"] not in ("walltime", "finished", "refused", "moved", None)]
+        wanted = 2 if self.stage.engine == "slurm" else 1
         return [
             (len(crossed) >= 3, f"{len(crossed)} walltime limits crossed"),
-            (len(places) >= 2, f"on {len(places)} partitions: {', '.join(sorted(places))}"),
+            (len(places) >= wanted, f"on {len(places)} partition{'s' * (len(places) > 1)}: {', '.join(sorted(places))}"),
             (len(failures) >= 1, f"{len(failures)} attempt lost and recovered"),
         ]
 

@@ -72,17 +72,13 @@ def handlers_of(root: int, number: int) -> list[int]:
 
 
 def handles(pid: int, number: int) -> bool:
-    """True when a process survives the signal on purpose: a handler (SigCgt), or blocked in all its threads for sigwait.
+    """True when a process survives the signal on purpose: a handler (SigCgt), or blocked in its main thread for sigwait.
 
-    srun and other launchers take signals by sigwait: blocked, not caught.
+    srun and other launchers take signals by sigwait in a thread of their own; while that thread waits, the kernel shows the signal as
+    unblocked there, so the main thread's mask is what tells.
     """
-    if _has(_PROC / str(pid) / "status", "SigCgt", number):
-        return True
-    try:
-        threads = os.listdir(_PROC / str(pid) / "task")
-    except OSError:
-        return False
-    return bool(threads) and all(_has(_PROC / str(pid) / "task" / thread / "status", "SigBlk", number) for thread in threads)
+    status = _PROC / str(pid) / "status"
+    return _has(status, "SigCgt", number) or _has(status, "SigBlk", number)
 
 
 def _has(path: Path, field: str, number: int) -> bool:

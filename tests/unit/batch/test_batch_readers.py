@@ -46,13 +46,7 @@ SACCT = """\
 7|isched-k7|PREEMPTED|0:0|None|g01|gpu|1795236096|1795236100|1795236200|UNLIMITED||
 7|isched-k7|RUNNING|0:0|None|g02|gpu|1795236096|1795236400|Unknown|UNLIMITED||
 """
-NODES = """\
-NodeName=g01 Arch=x86_64 CPUAlloc=4 CPUTot=48 AvailableFeatures=v100 ActiveFeatures=v100 Gres=gpu:v100:2 GresUsed=gpu:v100:1(IDX:0) OS=Linux 6.1 #1 SMP RealMemory=373000 State=MIXED Partitions=gpu,debug CfgTRES=cpu=48,mem=373000M,gres/gpu=2 AllocTRES=cpu=4,mem=8000M,gres/gpu=1 CapWatts=n/a
-NodeName=g02 CPUTot=48 AvailableFeatures=v100 Gres=gpu:v100:2 GresUsed=gpu:v100:0(IDX:N/A) RealMemory=373000 State=IDLE Partitions=gpu CfgTRES=cpu=48,gres/gpu=2 AllocTRES= CapWatts=n/a Reason=a State=DOWN lie
-NodeName=g03 CPUTot=48 AvailableFeatures=v100 Gres=gpu:v100:2 GresUsed=gpu:v100:2(IDX:0-1) RealMemory=373000 State=MIXED Partitions=gpu CfgTRES=cpu=48 AllocTRES=cpu=2
-NodeName=g04 CPUTot=48 AvailableFeatures=v100 Gres=gpu:v100:2 RealMemory=373000 State=IDLE+DRAIN Partitions=gpu CfgTRES=cpu=48,gres/gpu=2 AllocTRES= Reason=bad disk [root@2026]
-NodeName=c01 CPUTot=48 AvailableFeatures=(null) Gres=(null) RealMemory=192000 State=DOWN*+CLOUD Partitions=cpu CfgTRES=cpu=48 AllocTRES=
-"""
+NODES = (RECORDED / "nodes.txt").read_text()
 
 
 def fields(text: str) -> str:
