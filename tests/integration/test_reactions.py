@@ -232,6 +232,7 @@ def test_split_brain_the_older_incarnation_does_no_harm(carried: Make, slurm: Sa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_kill_at_every_call_submits_once(carried: Make) -> None:
     """kill -9 of the plane before and after each call to store and batch system: every key is one job, and the training is right."""
     whole = carried("calls", epochs=1, steps=2, step_s=0.1).start(crash_at=10**9)
