@@ -193,7 +193,13 @@ class Carried:
         return self.result() == chain_value(self.epochs, self.steps)
 
     def jobs(self) -> list[str]:
-        """Names of all jobs of this run that accounting knows, refused ones (which never had a node) left out."""
+        """Names of all jobs of this run once accounting, which lags a little, knows one an attempt; refused ones left out."""
+        deadline = time.monotonic() + 20.0
+        while len(found := self._accounted()) < len(self.attempts) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return found
+
+    def _accounted(self) -> list[str]:
         done = self.sandbox.run(["sacct", "-nPX", "-o", "JobName,NodeList,State", "-S", "now-1hours"], user="alice")
         rows = [line.split("|") for line in done.stdout.splitlines()]
         return [name for name, nodes, _ in rows if self.name in name and nodes != "None assigned"]

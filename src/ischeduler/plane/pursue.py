@@ -17,6 +17,8 @@ from ischeduler.plane.reschedule import RESCHEDULE
 from ischeduler.plane.segments import checkpoint_s, job_spec, margin_s, next_walltime_s, startup_s
 
 HAND_OVER_MAX = 2
+LOOK_ELSEWHERE_TRIES = 2
+"""A closed partition and a reached limit sound alike: waiting may help, but another place may be open."""
 
 
 def key_of(run_id: str, number: int) -> str:
@@ -53,6 +55,8 @@ def absorb_submit_failure(run: Run, failed: SubmitFailed, now: float, policy: Po
     first_s = policy.site_limit_s if failed.kind == "site_limit" else policy.retry_s
     wait_s = policy.backoff_s(first_s, attempt.submit_tries)
     run = change(run, attempt.number, last_try_at=None, reason=failed.message)
+    if failed.kind == "site_limit" and attempt.submit_tries == LOOK_ELSEWHERE_TRIES and run.caps.allow_move and run.move_to is None:
+        run = replace(run, replan_reason=run.replan_reason or f"stuck: {failed.message}")
     return replace(run, not_before=now + wait_s, message=f"waits {wait_s:.0f} s: {failed.message}")
 
 
