@@ -84,6 +84,8 @@ def _done(run: Run, attempt: Attempt) -> bool:
     """Exit 0 of a training that reports progress counts only with all its epochs, or with its own word that it is done."""
     if not _clean(attempt):
         return False
+    if attempt.exit_reason == "" and attempt.exit_code == 0:
+        return True  # no last word of the wrapper (a full disk, say): its exit code is the channel that remains, 85 were more to do
     p = run.progress
     return attempt.finished or not speaks(run) or (p.epochs > 0 and p.epochs_done >= p.epochs)
 
