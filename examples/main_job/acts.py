@@ -133,8 +133,11 @@ class Story:
     def _limits(self, run: dict[str, Any]) -> list[tuple[bool, str]]:
         crossed = [a for a in run["attempts"] if a["cause"] == "walltime"]
         places = {a["partition"] for a in run["attempts"]}
-        failures = [a for a in run["attempts"] if a["cause"] not in ("walltime", "finished", "refused", "moved", None)]
-        wanted = 2 if self.stage.engine == "slurm" else 1
+        on_slurm = self.stage.engine == "slurm"
+        planned = ("walltime", "finished", "refused", "moved", None)
+        lost = [a["cause"] for a in run["attempts"] if a["cause"] not in planned]  # here the job itself is killed, not its node
+        failures = [c for c in lost if c in ("node_failure", "lost")] if on_slurm else lost
+        wanted = 2 if on_slurm else 1
         return [
             (len(crossed) >= 3, f"{len(crossed)} walltime limits crossed"),
             (len(places) >= wanted, f"on {len(places)} partition{'s' * (len(places) > 1)}: {', '.join(sorted(places))}"),
