@@ -159,7 +159,8 @@ class Story:
             spans = sorted((_epoch(r[4]), _epoch(r[5])) for r in rows)
             source = f"sacct ({len(rows)} jobs)"
         overlap = max((a[1] - b[0] for a, b in pairwise(spans)), default=0.0)
-        return [(overlap <= 2.0, f"{source}: no two attempts overlapped (closest: {-overlap:.0f} s apart)")]
+        how = "shared" if overlap > 0 else "apart"
+        return [(overlap <= 2.0, f"{source}: no two attempts overlapped (closest: {abs(overlap):.0f} s {how})")]
 
     def _lost_epochs(self, run_id: str) -> list[tuple[bool, str]]:
         """Each attempt resumed at the newest checkpoint its predecessors had published."""

@@ -73,6 +73,9 @@ def lightning() -> None:
 
 
 def hf() -> None:
+    from ischeduler.estimators.memory.torch_private import mend_torchvision
+
+    mend_torchvision()  # PyPI's torchvision does not load beside a CPU build of torch, and transformers imports it
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments, set_seed
 
     from ischeduler.training.callbacks_hf import CheckpointCallback

@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 SCRIPT = str(Path(__file__).with_name("exec_frameworks.py"))
 NEEDS = {
     "lightning": "import lightning.pytorch",
-    "hf": "from transformers import Trainer, TrainingArguments; TrainingArguments(output_dir='/nowhere')",
+    "hf": (
+        "from ischeduler.estimators.memory.torch_private import mend_torchvision; mend_torchvision(); "
+        "from transformers import Trainer, TrainingArguments; TrainingArguments(output_dir='/nowhere')"
+    ),
     "keras": "import keras; assert keras.backend.backend() == 'torch'",
 }
 

@@ -19,18 +19,18 @@ LEAD_SHARE = 1 / 3
 """The lead is never more than this share of the limit."""
 
 
-def signal_lead_s(limit_s: float, checkpoint_s: float = 0.0) -> int:
+def signal_lead_s(limit_s: float, checkpoint_s: float = 0.0, step_s: float = 0.0) -> int:
     """How long before the limit SIGUSR2 should come, in whole seconds, for a checkpoint that takes ``checkpoint_s`` (its p90).
 
-    Twice the checkpoint and five seconds for the step that is under way; at least 30 s (a sixth of the limit, but not under
-    10 s, where the limit is short), at most a third of the limit, never less than 1 s.
+    Twice the checkpoint, two steps where their time is known (the save waits for a step's end), and five seconds; at least
+    30 s (a sixth of the limit, but not under 10 s, where the limit is short), at most a third of the limit, never less than 1 s.
     """
-    return max(1, math.floor(_lead_s(limit_s, checkpoint_s)))
+    return max(1, math.floor(_lead_s(limit_s, checkpoint_s, step_s)))
 
 
-def _lead_s(limit_s: float, checkpoint_s: float) -> float:
+def _lead_s(limit_s: float, checkpoint_s: float, step_s: float = 0.0) -> float:
     least = min(COMFORTABLE_LEAD_S, max(MIN_LEAD_S, limit_s / 6))
-    wanted = max(least, 2.0 * max(0.0, checkpoint_s) + 5.0)
+    wanted = max(least, 2.0 * max(0.0, checkpoint_s) + 2.0 * max(0.0, step_s) + 5.0)
     return min(wanted, limit_s * LEAD_SHARE)
 
 

@@ -63,6 +63,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("environment.venv", "text", "", "virtual environment of every job (default: the one that plans)"),
     Setting("environment.image", "text", "", "Apptainer image of every job"),
     Setting("environment.variables", "map", {}, "environment variables of every job", secret=True),
+    Setting("push.url", "text", "", "service that jobs send their events to over HTTP, beside the run's directory; empty: none"),
+    Setting("push.token_file", "path", "", "file (mode 600, readable on the nodes) with the token that jobs show the service"),
 )
 BY_KEY: Mapping[str, Setting] = {s.key: s for s in SETTINGS}
 

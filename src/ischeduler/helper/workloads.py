@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ischeduler.core.errors import BadInput
+from ischeduler.core.errors import BadInput, ConfigError
 from ischeduler.core.workload import EnvironmentSpec, Workload
 from ischeduler.helper.config import Config, project_table, split_table
 from ischeduler.helper.suggest import did_you_mean
@@ -158,4 +158,14 @@ def _environment(own: EnvironmentSpec, config: Config | None) -> EnvironmentSpec
         for f in dataclass_fields(EnvironmentSpec)
         if f.name != "variables"
     }
-    return EnvironmentSpec(**filled, variables={**config["environment.variables"], **own.variables})
+    return EnvironmentSpec(**filled, variables={**_push(config), **config["environment.variables"], **own.variables})
+
+
+def _push(config: Config) -> dict[str, str]:
+    """Where jobs send their events besides the run's directory; the token itself never leaves its file."""
+    if not config["push.url"]:
+        return {}
+    if not config["push.url"].startswith(("https://", "http://")):
+        raise ConfigError(f"push.url must begin with https:// (or http://), got '{config['push.url'][:60]}'.")
+    file = config["push.token_file"]
+    return {"ISCHED_PUSH_URL": config["push.url"]} | ({"ISCHED_PUSH_TOKEN_FILE": str(Path(file).expanduser())} if file else {})

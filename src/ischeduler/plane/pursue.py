@@ -14,7 +14,7 @@ from ischeduler.plane.inputs import SubmitFailed, Submitted
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reactions import end_as
 from ischeduler.plane.reschedule import RESCHEDULE
-from ischeduler.plane.segments import checkpoint_s, job_spec, margin_s, next_walltime_s, startup_s
+from ischeduler.plane.segments import job_spec, least_s, next_walltime_s
 
 HAND_OVER_MAX = 2
 LOOK_ELSEWHERE_TRIES = 2
@@ -115,9 +115,9 @@ def _room(run: Run, now: float) -> tuple[float, str]:
     rate = run.plan.cost.p50 / run.plan.run.p50 if run.plan.run.p50 > 0 else 0.0
     if caps.max_cost is not None and rate > 0:
         ceiling_s = min(ceiling_s, (caps.max_cost - spent(run)) / rate)
-    least_s = startup_s(run) + checkpoint_s(run) + margin_s(0.0)
-    if ceiling_s < min(least_s, next_walltime_s(run)):
-        return 0.0, f"budget or deadline leave {max(0.0, ceiling_s):.0f} s, less than one segment needs ({least_s:.0f} s)"
+    need_s = least_s(run)
+    if ceiling_s < min(need_s, next_walltime_s(run)):
+        return 0.0, f"budget or deadline leave {max(0.0, ceiling_s):.0f} s, less than one segment needs ({need_s:.0f} s)"
     return ceiling_s, ""
 
 

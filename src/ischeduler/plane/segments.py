@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from ischeduler.core import cascade
 from ischeduler.core.jobs import Cause, JobSpec
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run
@@ -12,18 +13,7 @@ from ischeduler.core.workload import Workload
 from ischeduler.plane.attempts import progressed
 from ischeduler.plane.reestimate import epoch_time, prior_epoch, training_left
 
-MINUTE_S = 60.0
 _STARTUP_GUESS_S, _CHECKPOINT_GUESS_S = 30.0, 10.0
-
-
-def margin_s(walltime_s: float) -> float:
-    """What is kept free at the end of a segment: a fiftieth of it, within 5 s and 5 minutes."""
-    return min(300.0, max(5.0, 0.02 * walltime_s))
-
-
-def useful_s(walltime_s: float, startup_s: float, checkpoint_s: float) -> float:
-    """What training gets of a segment: the limit minus start-up, the last checkpoint and the safety margin."""
-    return max(0.0, walltime_s - startup_s - checkpoint_s - margin_s(walltime_s))
 
 
 def startup_s(run: Run) -> float:
@@ -42,14 +32,10 @@ def checkpoint_s(run: Run) -> float:
 
 
 def signal_lead_s(run: Run, walltime_s: float) -> int:
-    """How long before the limit SIGUSR2 comes: two measured saves, two steps (it waits for a step's end) and 5 s.
-
-    The plan's figure until a save was measured; never under 10 s nor over half of the segment.
-    """
-    save_s = run.progress.checkpoint_save_s
-    step_s = run.progress.step_time_s or 0.0
-    lead_s = float(run.plan.signal_lead_s) if save_s is None else 2 * save_s + 2 * step_s + 5.0
-    return math.ceil(min(max(10.0, lead_s), max(10.0, walltime_s / 2)))
+    """How long before the limit SIGUSR2 comes: the plan's figure until a save was measured, then the same arithmetic on that."""
+    if run.progress.checkpoint_save_s is None:
+        return max(1, min(run.plan.signal_lead_s, math.floor(walltime_s * cascade.LEAD_SHARE)))
+    return cascade.signal_lead_s(walltime_s, checkpoint_s(run), run.progress.step_time_s or 0.0)
 
 
 def limit_s(plan: Plan) -> float:
@@ -58,7 +44,7 @@ def limit_s(plan: Plan) -> float:
 
 
 def next_walltime_s(run: Run, ceiling_s: float = math.inf) -> float:
-    """The next segment's walltime: what is left at p90 with all overheads, in whole minutes, at most the plan's segment.
+    """The next segment's walltime: what is left at p90 with all overheads, rounded up, at most the plan's segment.
 
     ``ceiling_s`` is what budget or deadline still allow. A run that nothing is known of gets the whole segment. After a segment
     that ended at its limit without a checkpoint the estimate has failed: the next one gets all that the partition allows.
@@ -69,8 +55,17 @@ def next_walltime_s(run: Run, ceiling_s: float = math.inf) -> float:
     left = training_left(run, durable=True)
     if left is None or not math.isfinite(left.p90):
         return most_s
-    need_s = left.p90 + startup_s(run) + checkpoint_s(run)
-    return min(most_s, _whole_minutes(need_s + margin_s(need_s) + signal_lead_s(run, most_s)))
+    return cascade.next_walltime_s(left.p90, most_s, startup_s(run), checkpoint_s(run))
+
+
+def useful_s(run: Run) -> float:
+    """What training gets of one whole segment of the plan."""
+    return cascade.useful_time_s(limit_s(run.plan), startup_s(run), checkpoint_s(run))
+
+
+def least_s(run: Run) -> float:
+    """The shortest segment that could do anything: it starts, and saves once."""
+    return startup_s(run) + checkpoint_s(run) + cascade.MIN_LEAD_S
 
 
 def _overran(run: Run) -> bool:
@@ -78,23 +73,17 @@ def _overran(run: Run) -> bool:
     return last is not None and last.cause is Cause.WALLTIME and not progressed(run, last)
 
 
-def _whole_minutes(seconds: float) -> float:
-    return max(MINUTE_S, math.ceil(seconds / MINUTE_S - 1e-9) * MINUTE_S)
-
-
 def segments_left(run: Run) -> int:
     """How many more jobs the rest of the training takes, the running one not counted; 0 when it fits."""
-    left = training_left(run)
-    each_s = useful_s(limit_s(run.plan), startup_s(run), checkpoint_s(run))
+    left, each_s = training_left(run), useful_s(run)
     if left is None or each_s <= 0 or not math.isfinite(left.p50):
         return 0
-    return max(0, math.ceil(left.p50 / each_s) - 1)
+    return cascade.segments_needed(left.p50, each_s) - 1
 
 
 def advice(run: Run) -> str:
     """What to do when a segment passes without a checkpoint."""
-    posterior = epoch_time(run.progress.epoch_times_s, prior_epoch(run.plan))
-    each_s = useful_s(limit_s(run.plan), startup_s(run), checkpoint_s(run))
+    posterior, each_s = epoch_time(run.progress.epoch_times_s, prior_epoch(run.plan)), useful_s(run)
     epoch = f"an epoch takes about {posterior.mean_s:.0f} s" if posterior else "the time of an epoch is not known"
     return (
         f"{epoch} and a segment leaves {each_s:.0f} s for training: save within the epoch (checkpoint_every_s), "
@@ -140,6 +129,8 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         "ISCHED_RUN_ID": run.id, "ISCHED_RUN_DIR": run.directory, "ISCHED_ATTEMPT": str(attempt.number),
         "ISCHED_GRACE_S": str(lead_s), "ISCHED_WALLTIME_S": f"{walltime_s:.0f}",
     }
+    if workload.checkpoint_every_s is not None:
+        variables["ISCHED_CHECKPOINT_EVERY_S"] = f"{workload.checkpoint_every_s:g}"
     return JobSpec(
         key=attempt.key, name=attempt.key, partition=attempt.partition, resources=attempt.resources, command=wrapper,
         directory=workload.directory or run.directory, output=f"{run.directory}/logs/{attempt.number}.out",

@@ -16,7 +16,10 @@ LOCAL_TOKEN = Token(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`run_dir` is None outside `isched exec`. `deadline_s` is on this host's monotonic clock, `grace_s` in seconds."""
+    """`run_dir` is None outside `isched exec`. `deadline_s` is on this host's monotonic clock, `grace_s` in seconds.
+
+    `checkpoint_every_s` is what the workload asked for; None leaves it to the script.
+    """
 
     run_id: str
     run_dir: RunDir | None
@@ -25,6 +28,7 @@ class Context:
     deadline_s: float | None
     grace_s: float | None
     rank: int
+    checkpoint_every_s: float | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Context:
@@ -45,6 +49,7 @@ class Context:
             deadline_s=None if deadline is None else time.monotonic() + (deadline - time.time()),
             grace_s=number(env, "ISCHED_GRACE_S"),
             rank=rank,
+            checkpoint_every_s=number(env, "ISCHED_CHECKPOINT_EVERY_S") or None,
         )
 
 

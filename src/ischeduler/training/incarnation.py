@@ -64,7 +64,7 @@ class Resumed:
 class Incarnation:
     """See the module. `directory` is where checkpoints go outside a job; inside, the run's own directory is used.
 
-    `every_s`: seconds between periodic checkpoints at step boundaries (None: none);
+    `every_s`: seconds between periodic checkpoints at step boundaries (None: none); what the workload asked for goes before it;
     `progress_every_s`: least seconds between progress events.
     """
 
@@ -85,7 +85,7 @@ class Incarnation:
         grace_s = self.context.grace_s
         self.pace = Pace(unknown_save_s=UNKNOWN_SAVE_S if grace_s is None else grace_s / 2)
         self.peers, self.flag = Peers(), StopFlag()
-        self.every_s, self._progress_every_s = every_s, progress_every_s
+        self.every_s, self._progress_every_s = self.context.checkpoint_every_s or every_s, progress_every_s
         self._spool: SpoolWriter | None = None
         self._control_seen: str | None = None
         self._answered_warning = False

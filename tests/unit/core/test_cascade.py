@@ -32,6 +32,10 @@ def test_signal_leads(limit: float, checkpoint: float, lead: int) -> None:
     assert signal_lead_s(limit, checkpoint) == lead
 
 
+def test_a_slow_step_makes_the_signal_earlier() -> None:
+    assert signal_lead_s(3600, 20, step_s=15) == 75
+
+
 @given(limits, checkpoints)
 def test_a_lead_is_at_least_ten_seconds_and_at_most_a_third(limit: float, checkpoint: float) -> None:
     lead = signal_lead_s(limit, checkpoint)

@@ -157,3 +157,17 @@ def test_the_environment_is_filled_from_the_configuration(tmp_path: Path, config
 def test_braces_that_are_no_placeholder_are_left_alone(config) -> None:  # type: ignore[no-untyped-def]
     w = read_workload("timm:resnet50", {"command": ["python", "t.py", "--json", '{"a": 1}', "{{x}}"]}, config())
     assert w.command[-2:] == ('{"a": 1}', "{{x}}")
+
+
+def test_jobs_are_told_where_to_push_their_events(tmp_path: Path, config) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "ischeduler.toml").write_text('[push]\nurl = "https://centre.example/events"\ntoken_file = "/home/ada/token"\n')
+    script(tmp_path, "")
+    variables = read_workload("train.py", {}, config()).environment.variables
+    assert variables == {"ISCHED_PUSH_URL": "https://centre.example/events", "ISCHED_PUSH_TOKEN_FILE": "/home/ada/token"}
+
+
+def test_a_push_address_that_is_none_is_refused(tmp_path: Path, config) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "ischeduler.toml").write_text('[push]\nurl = "centre.example"\n')
+    script(tmp_path, "")
+    with pytest.raises(IschedError, match="must begin with https"):
+        read_workload("train.py", {}, config())

@@ -305,6 +305,19 @@ def test_periodic_saves_inside_an_epoch(tmp_path: Path) -> None:
     assert reasons.count("periodic") >= 9
 
 
+def test_the_workloads_interval_goes_before_the_scripts(tmp_path: Path) -> None:
+    model, context = Model(), dataclasses.replace(inside(tmp_path, 1), checkpoint_every_s=1e-6)
+    train(session(model, context, every_s=None, every_epochs=0, epochs=1), model)
+    reasons = [e.data["reason"] for e in read_events(tmp_path, {})[0] if e.kind == "checkpointing"]
+    assert reasons.count("periodic") >= 9
+
+
+def test_the_interval_comes_from_the_jobs_environment(tmp_path: Path) -> None:
+    job = {"ISCHED_TOKEN": "1.0", "ISCHED_RUN_DIR": str(tmp_path), "ISCHED_CHECKPOINT_EVERY_S": "90"}
+    assert Context.from_environ(job).checkpoint_every_s == 90
+    assert Context.from_environ({**job, "ISCHED_CHECKPOINT_EVERY_S": "soon"}).checkpoint_every_s is None
+
+
 def test_memory_error_is_reported(tmp_path: Path) -> None:
     def explode() -> None:
         raise MemoryError("cannot allocate 9 GB")
