@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ischeduler.core.cluster import Cluster
-from ischeduler.core.errors import BatchUnavailable, NotFound
+from ischeduler.core.errors import BatchUnavailable, ConfigError, NotFound
 from ischeduler.core.run import Run
 from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Replanner, RunFiles, Store
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 LIVE_NAME_AGE_S = 86400.0
 COMMAND_TIMEOUT_S = 30.0
 LEASE_TTL_S = 60.0
+TICK_FROM_JOB_S = 300.0
+"""Between two looks of a job that runs: the queue is asked seldom, the last look when it leaves is what counts."""
 
 
 class Settings(Protocol):
@@ -51,6 +54,10 @@ class Settings(Protocol):
     @property
     def database_url(self) -> str:
         """What the store is opened with."""
+        ...
+
+    def as_environment(self) -> Mapping[str, str]:
+        """The settings as variables, for a process that shall have the same ones."""
         ...
 
 
@@ -227,7 +234,9 @@ class Services:
         """The Intelligence Plane of this user."""
         from ischeduler.plane.cadence import Cadence
         from ischeduler.plane.loop import Plane
+        from ischeduler.plane.policy import Policy
 
+        from_jobs = bool(self.settings["plane.from_jobs"])
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Plane(
             self.store,
@@ -241,7 +250,19 @@ class Services:
             replanner=self.replanner,
             cadence=Cadence(fast_s=self.settings["plane.interval"]),
             lease_ttl_s=LEASE_TTL_S,
+            policy=Policy(relay=from_jobs),
+            job_variables={"ISCHED_TICK_FILE": str(self._tick_file())} if from_jobs else None,
         )
+
+    def _tick_file(self) -> Path:
+        """How a job calls this plane, written where only this user reads it."""
+        path = self.settings.state_dir / "tick.json"
+        command = [sys.executable, "-m", "ischeduler.cli.main", "plane", "tick"]
+        every_s = max(TICK_FROM_JOB_S, float(self.settings["plane.interval"]))
+        content = {"command": command, "environment": dict(self.settings.as_environment()), "every_s": every_s}
+        if _read_json(path) != content:
+            _write_private(path, content)
+        return path
 
     def estimators(self, assume: str = "") -> Estimators:
         """The estimators over this user's own history; with declared figures of a file, where one is named."""
@@ -312,6 +333,18 @@ def _write_json(path: Path, data: Mapping[str, Any]) -> None:
         scratch.replace(path)
     except OSError:
         return  # only a cache
+
+
+def _write_private(path: Path, data: Mapping[str, Any]) -> None:
+    """ConfigError where it cannot be written: jobs would wait for nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch = path.with_suffix(f".{os.getpid()}.tmp")
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        scratch.replace(path)
+    except OSError as error:
+        raise ConfigError(f"plane.from_jobs needs {path} ({error.strerror}); set paths.state to a folder that you may write.") from None
 
 
 def wire(settings: Settings, *, clock: Clock | None = None) -> Services:

@@ -28,6 +28,7 @@ def sbatch_header(spec: JobSpec, *, requeue: bool = False) -> Header:
         ("cpus-per-task", str(resources.cpus_per_node)),
         *_resources(resources),
         *_given("exclude", ",".join(spec.exclude_nodes)),
+        *_given("dependency", f"afterany:{spec.after}" if spec.after else None),
         ("time", format_slurm(resources.walltime_s)),
         ("chdir", spec.directory),
         ("output", literal_path(spec.output)),

@@ -28,11 +28,19 @@ def advance(folders: JobFolders, cores: int | None = None) -> None:
         if (folder.path / "cancel").exists():
             folder.write("end.json", {"state": "cancelled", "at": time.time(), "exit_code": 0, "signal": None, "reason": "cancelled"})
             continue
+        if not _free_to_start(folders, folder.spec.after):
+            continue
         need = folder.spec.resources.cpus_per_node
         if need > free:
             return
         free -= need
         _start(folders, folder, cores or machine_cores())
+
+
+def _free_to_start(folders: JobFolders, after: str | None) -> bool:
+    """A job that follows another waits for its end without holding those behind it."""
+    before = folders.one(after) if after else None
+    return before is None or before.status().state.ended
 
 
 def _start(folders: JobFolders, folder: JobFolder, cores: int) -> None:

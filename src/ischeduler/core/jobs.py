@@ -68,6 +68,7 @@ class JobSpec:
 
     ``command`` is an argument list, never a shell line. ``signal_lead_s`` asks for SIGUSR2 that long before the limit.
     ``launcher`` is 'direct' (one process), 'srun' (one task a node) or 'torchrun' (srun + torchrun rendezvous).
+    ``after`` is the id of a job that must have ended, however it did, before this one may start.
     """
 
     key: str
@@ -86,6 +87,7 @@ class JobSpec:
     processes_per_node: int = 1
     exclude_nodes: tuple[str, ...] = ()
     comment: str = ""
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("caps.allow_move", "flag", True, "may the plane move a run to a clearly better place"),
     Setting("caps.stall_after", "duration", 1800.0, "no progress for this long means stalled"),
     Setting("plane.autostart", "flag", True, "start the plane in the background when a run is delegated and none is alive"),
+    Setting(
+        "plane.from_jobs",
+        "flag",
+        False,
+        "jobs call the plane themselves and queue their successors, for login nodes where no daemon may live (compute nodes need sbatch)",
+    ),
     Setting("plane.interval", "duration", 2.0, "shortest time between two looks at the batch system"),
     Setting("plane.idle_exit", "duration", 120.0, "a plane started by itself ends after this long without runs"),
     Setting("environment.modules", "list", (), "modules that every job loads first"),

@@ -62,6 +62,11 @@ def progressed(run: Run, attempt: Attempt) -> bool:
     return attempt.exit_code == 85
 
 
+def saved_and_leaving(attempt: Attempt) -> bool:
+    """The training has saved and left; only the batch job's own end is still to come."""
+    return alive(attempt) and attempt.exit_reason == "checkpointed" and attempt.job_id is not None and not attempt.ending
+
+
 def failure_streak(run: Run) -> int:
     """Failed attempts in a row, counted back to the last one that made progress or ended in another way."""
     count = 0

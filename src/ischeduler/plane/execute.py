@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ischeduler.core.errors import BatchUnavailable, IschedError, SubmitRefused
 from ischeduler.core.run import Run
@@ -28,10 +29,10 @@ class Hands:
 
     def __init__(
         self, store: Store, batches: Mapping[str, BatchSystem], clock: Clock, notifier: Notifier, files: RunFiles,
-        replanner: Replanner | None,
+        replanner: Replanner | None, variables: Mapping[str, str],
     ) -> None:
         self._store, self._batches, self._clock = store, batches, clock
-        self._notifier, self._files, self._replanner = notifier, files, replanner
+        self._notifier, self._files, self._replanner, self._variables = notifier, files, replanner, variables
 
     def do(self, run: Run, action: Action, faults: list[str]) -> list[Input]:
         """Carry one action out; what came of it, as inputs for the next round."""
@@ -62,7 +63,8 @@ class Hands:
         if batch is None:
             return _failed(wanted, "not_sent", f"cluster '{wanted.cluster}' is not configured here")
         try:
-            return Submitted(wanted.key, wanted.tries, batch.submit(wanted.job))
+            job = replace(wanted.job, variables={**self._variables, **wanted.job.variables})
+            return Submitted(wanted.key, wanted.tries, batch.submit(job))
         except SubmitRefused as error:
             return _failed(wanted, error.kind, str(error))
         except (BatchUnavailable, OSError) as error:

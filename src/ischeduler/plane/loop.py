@@ -44,17 +44,21 @@ class TickReport:
 
 
 class Plane:
-    """The Intelligence Plane of one owner: carries that owner's runs on the given clusters."""
+    """The Intelligence Plane of one owner: carries that owner's runs on the given clusters.
+
+    ``job_variables`` are given to every job beside its own: how it may call the plane, say.
+    """
 
     def __init__(
         self, store: Store, batches: Mapping[str, BatchSystem], events: EventSource, clock: Clock, notifier: Notifier,
         files: RunFiles, *, owner: str, holder: str, replanner: Replanner | None = None,
         provisioner: Provisioner = REACTIVE, policy: Policy = DEFAULT, cadence: Cadence | None = None, lease_ttl_s: float = 60.0,
+        job_variables: Mapping[str, str] | None = None,
     ) -> None:
         self._store, self._batches, self._events, self._clock = store, batches, events, clock
         self._owner, self._holder, self._lease_ttl_s = owner, holder, lease_ttl_s
         self._provisioner, self._policy, self._cadence = provisioner, policy, cadence or Cadence()
-        self._hands = Hands(store, batches, clock, notifier, files, replanner)
+        self._hands = Hands(store, batches, clock, notifier, files, replanner, job_variables or {})
 
     @property
     def lease_name(self) -> str:

@@ -13,6 +13,8 @@ class Policy:
     ``vanish_s``: the same where the accounting does not answer. ``evidence_s``: what an ended job may still write (network file
     systems cache for seconds). ``unknown_after``: failed queries before the state is shown as unknown. ``nudge_s``: before an
     unheeded cancel or signal is repeated. ``soft_s``: before a job that was asked to stop is cancelled.
+    ``relay``: a job that has saved and said so gets its successor at once, queued behind its end; for planes that are driven by
+    the jobs themselves, who can look only while they live.
     ``stuck_s``: before a job that the batch system says cannot start is taken as stuck.
     """
 
@@ -29,6 +31,7 @@ class Policy:
     replan_first_s: float = 900.0
     replan_every_s: float = 3600.0
     excluded_nodes_max: int = 4
+    relay: bool = False
 
     def backoff_s(self, first_s: float, count: int) -> float:
         """``first_s`` doubled with each repetition after the first, up to ``retry_max_s``."""

@@ -8,7 +8,16 @@ from dataclasses import replace
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.actions import Action, Note, Prepare, RaiseFence, Submit
-from ischeduler.plane.attempts import alive_attempts, all_understood, by_key, change, spent, token
+from ischeduler.plane.attempts import (
+    alive_attempts,
+    all_understood,
+    by_key,
+    change,
+    progressed,
+    saved_and_leaving,
+    spent,
+    token,
+)
 from ischeduler.plane.causes import REFUSED
 from ischeduler.plane.inputs import SubmitFailed, Submitted
 from ischeduler.plane.policy import Policy
@@ -65,20 +74,24 @@ def pursue(run: Run, now: float, policy: Policy, succeed_at: float | None) -> tu
     if run.verdict is not None or run.cancel_requested:
         return run, ()
     notes: tuple[Action, ...] = ()
-    if _wanted(run, now, succeed_at):
+    if _wanted(run, now, policy, succeed_at):
         run, notes = _create(run, now, policy)
     run, actions = _send(run, now)
     return run, notes + actions
 
 
-def _wanted(run: Run, now: float, succeed_at: float | None) -> bool:
+def _wanted(run: Run, now: float, policy: Policy, succeed_at: float | None) -> bool:
     if run.replan_reason not in ("", RESCHEDULE) or run.unanswered or _too_early(run, now):
         return False
     living = alive_attempts(run)
     if not living:
         return all_understood(run)
-    hand_over = succeed_at is not None and succeed_at <= now and len(living) < HAND_OVER_MAX
-    return hand_over and living[-1].state is JobState.RUNNING and not living[-1].ending and run.query_failures == 0
+    newest = living[-1]
+    if len(living) >= HAND_OVER_MAX or newest.state is not JobState.RUNNING or newest.ending or run.query_failures:
+        return False
+    if succeed_at is not None and succeed_at <= now:
+        return True
+    return policy.relay and saved_and_leaving(newest) and progressed(run, newest) and run.move_to is None
 
 
 def _too_early(run: Run, now: float) -> bool:

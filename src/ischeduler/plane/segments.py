@@ -10,7 +10,7 @@ from ischeduler.core.jobs import Cause, JobSpec
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run
 from ischeduler.core.workload import Workload
-from ischeduler.plane.attempts import progressed
+from ischeduler.plane.attempts import progressed, saved_and_leaving
 from ischeduler.plane.reestimate import epoch_time, prior_epoch, training_left
 
 _STARTUP_GUESS_S, _CHECKPOINT_GUESS_S = 30.0, 10.0
@@ -136,5 +136,10 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         directory=workload.directory or run.directory, output=f"{run.directory}/logs/{attempt.number}.out",
         environment=workload.environment, variables=variables, account=plan.account, qos=plan.qos, signal_lead_s=lead_s,
         launcher=launcher_of(workload), processes_per_node=max(1, attempt.resources.gpus_per_node),
-        exclude_nodes=run.excluded_nodes, comment=attempt.key,
+        exclude_nodes=run.excluded_nodes, comment=attempt.key, after=_follows(run, attempt),
     )
+
+
+def _follows(run: Run, attempt: Attempt) -> str | None:
+    """The job whose end this one waits for: a predecessor that has saved but is not gone yet."""
+    return next((a.job_id for a in run.attempts if a.number < attempt.number and saved_and_leaving(a)), None)

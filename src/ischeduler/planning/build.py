@@ -46,6 +46,7 @@ def _plan(c: Candidate, needs: Needs, course: Course, live: Live | None, *more: 
         resources=resources, segments=course.segments, needs=needs, run=course.run, wait=course.wait, finish=course.finish,
         cost=cost_of(c, resources, course), account=c.account, qos=c.qos, signal_lead_s=course.signal_lead_s,
         notes=(*more, *_notes(c, needs, resources, live)), node_memory_bytes=c.node_memory_bytes,
+        max_walltime_s=limit_s(c) if math.isfinite(limit_s(c)) else None,
     )
 
 

@@ -7,7 +7,7 @@ same tests run on the fake, on the embedded local batch system and on a real Slu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pytest
@@ -186,6 +186,19 @@ class BatchContract:
         assert set(batch.observe(asked).jobs) == {s.key for s in specs[:2]}
         assert dict(batch.observe([]).jobs) == {}
         assert [ended(rig, batch, s.key).exit_code for s in specs] == [0, 1, 2]
+
+    def test_a_job_that_follows_another_waits_for_its_end(self, rig: BatchRig, batch: BatchSystem) -> None:
+        first = rig.spec(rig.new_key(), Program(run_s=300))
+        first_id = batch.submit(first)
+        running(rig, batch, first)
+        second = replace(rig.spec(rig.new_key(), Program(run_s=300)), after=first_id)
+        second_id = batch.submit(second)
+        rig.wait_until(lambda: one(batch, second.key).state is JobState.RUNNING, 3.0)
+        assert one(batch, second.key).state is JobState.PENDING
+        batch.cancel(first_id)
+        running(rig, batch, second)
+        batch.cancel(second_id)
+        assert ended(rig, batch, second.key).state is JobState.CANCELLED
 
     def test_a_job_waits_for_room_and_then_runs(self, rig: BatchRig, batch: BatchSystem) -> None:
         crowd, spec = rig.crowd(rig.new_key()), rig.spec(rig.new_key(), Program(run_s=300))

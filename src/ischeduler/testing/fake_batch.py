@@ -233,10 +233,14 @@ class FakeBatch:
 
     def _fill(self, at: float) -> None:
         for job in self.jobs.values():
-            if self.auto_start and job.status.state is JobState.PENDING and job.status.restarts == 0:
+            if self.auto_start and job.status.state is JobState.PENDING and job.status.restarts == 0 and self._follows(job):
                 if self._busy() + job.spec.resources.nodes > self.slots:
                     return
                 self._start(job, at)
+
+    def _follows(self, job: FakeJob) -> bool:
+        before = self.jobs.get(job.spec.after or "")
+        return before is None or before.status.state.ended
 
     def _start(self, job: FakeJob, at: float, nodes: tuple[str, ...] = ()) -> None:
         names = nodes or tuple(f"fake{n + 1:02d}" for n in range(job.spec.resources.nodes))

@@ -20,6 +20,7 @@ from ischeduler.training.metrics import GpuMeter, UsageMeter, oom_kills
 from ischeduler.training.oom import OomText
 from ischeduler.training.spool import SpoolWriter
 from ischeduler.training.tee import Tee
+from ischeduler.training.ticker import Ticker
 from ischeduler.training.token import raise_fence, read_fence
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGCONT)
@@ -32,11 +33,11 @@ _LAST_WORDS_S = 1.0
 class Supervisor:
     """Runs one training process from start to end; `run` returns the exit code of `isched exec`.
 
-    `spool` is None for the wrappers of other nodes, which only forward signals and watch the fence.
+    `spool` is None for the wrappers of other nodes, which only forward signals and watch the fence. `ticker` calls the plane.
     """
 
-    def __init__(self, identity: Identity, spool: SpoolWriter | None) -> None:
-        self._identity, self._spool = identity, spool
+    def __init__(self, identity: Identity, spool: SpoolWriter | None, ticker: Ticker | None = None) -> None:
+        self._identity, self._spool, self._ticker = identity, spool, ticker
         self._pending: set[int] = set()
         self._inbox: deque[int] = deque()
         self._finds: deque[OomText] = deque()
@@ -160,6 +161,8 @@ class Supervisor:
         for number in sorted(self._pending):
             self._forward(number)
         self._obey_control()
+        if self._ticker is not None:
+            self._ticker.look()
 
     def _beat(self) -> None:
         self._check_fence()

@@ -23,6 +23,7 @@ from ischeduler.training.push import pusher_from_environ
 from ischeduler.training.rundir import Claim, DoubledSubmission
 from ischeduler.training.spool import SpoolWriter
 from ischeduler.training.supervisor import FORWARDED, Supervisor
+from ischeduler.training.ticker import ticker_from_environ
 from ischeduler.training.token import Token, raise_fence, read_fence
 
 EXIT_DOUBLED = 87
@@ -63,11 +64,15 @@ def _lead(identity: Identity, env: Mapping[str, str]) -> int:
     pusher = pusher_from_environ(env, identity.run_dir.path, identity.run_id, identity.token, identity.heartbeat_s)
     if pusher is not None:
         pusher.start()
+    ticker = ticker_from_environ(env)
     try:
-        return Supervisor(identity, spool).run(child_environ(identity, env, deadline))
+        code = Supervisor(identity, spool, ticker).run(child_environ(identity, env, deadline))
     finally:
         if pusher is not None:
             pusher.finish(_LAST_PUSH_S)
+    if ticker is not None:
+        ticker.last_look(deadline)
+    return code
 
 
 def _fence(identity: Identity) -> Token | None:

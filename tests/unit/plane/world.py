@@ -110,6 +110,7 @@ class Job:
     zombie: bool = False
     reason: str = ""
     raw: str = ""
+    leaves: tuple[float, JobState, int] | None = None
 
     @property
     def run_id(self) -> str:
@@ -146,9 +147,15 @@ class Training:
 
 
 class World:
-    """One cluster named ``one`` (more by name), with jobs that follow the protocol. ``host_skew_s`` is the nodes' clock error."""
+    """One cluster named ``one`` (more by name), with jobs that follow the protocol. ``host_skew_s`` is the nodes' clock error.
 
-    def __init__(self, *, wait_s: float = 20.0, accounting: bool = True, host_skew_s: float = 0.0, nodes: int = 4) -> None:
+    ``linger_s`` is how long the batch system still shows a job as running after its training has left.
+    """
+
+    def __init__(
+        self, *, wait_s: float = 20.0, accounting: bool = True, host_skew_s: float = 0.0, nodes: int = 4, linger_s: float = 0.0,
+    ) -> None:
+        self.linger_s = linger_s
         self.clock = Clock()
         self.clock.world = self
         self.wait_s, self.accounting, self.host_skew_s = wait_s, accounting, host_skew_s
@@ -172,6 +179,10 @@ class World:
     def all_jobs(self, run_id: str | None = None) -> list[Job]:
         found = [j for jobs in self.jobs.values() for j in jobs]
         return [j for j in found if run_id in (None, j.run_id)]
+
+    def held(self, job: Job) -> bool:
+        """It follows a job that has not ended."""
+        return any(j.job_id == job.spec.after and not j.state.ended for j in self.all_jobs())
 
     def alive(self, run_id: str) -> list[Job]:
         return [j for j in self.all_jobs(run_id) if not j.state.ended]
@@ -203,8 +214,12 @@ class World:
                 self._step(job, step)
 
     def _step(self, job: Job, step: float) -> None:
+        if job.leaves is not None and job.state is JobState.RUNNING:
+            if self.now() >= job.leaves[0]:
+                self._end(job, job.leaves[1], job.leaves[2])
+            return
         if job.state is JobState.PENDING:
-            ready = self.now() - job.submitted >= self.wait_s
+            ready = self.now() - job.submitted >= self.wait_s and not self.held(job)
             free = [n for n in self.nodes if n not in self.down and n not in job.spec.exclude_nodes]
             job.reason = "Priority" if free else "ReqNodeNotAvail, UnavailableNodes"
             if ready and free:
@@ -318,7 +333,11 @@ class World:
         if job.zombie:
             job.zombie = False
             return
-        self._end(job, JobState.COMPLETED if code == 0 else JobState.FAILED, code)
+        state = JobState.COMPLETED if code == 0 else JobState.FAILED
+        if self.linger_s and job.state is JobState.RUNNING:
+            job.leaves = (self.now() + self.linger_s, state, code)
+        else:
+            self._end(job, state, code)
 
     def _end(self, job: Job, state: JobState, code: int | None, signal: int | None = None) -> None:
         job.state, job.ended, job.exit_code, job.signal = state, self.now(), code, signal
@@ -333,6 +352,7 @@ class World:
             job.zombie = zombie
 
     def requeue(self, job: Job) -> None:
+        job.leaves = None
         job.state, job.restarts, job.submitted, job.started = JobState.PENDING, job.restarts + 1, self.now(), None
 
     def say(self, job: Job, kind: str, **data: Any) -> None:
