@@ -392,3 +392,11 @@ def test_wrong_command_lines(tmp_path: Path, arguments: list[str], says: str) ->
 def test_options_of_the_training_are_not_ours(tmp_path: Path) -> None:
     with Exec(tmp_path / "run", "echo", "--heartbeat", "--", "-x") as run:
         assert run.finish()[1] == b"--heartbeat -- -x\n"
+
+
+@pytest.mark.parametrize("entry", [["-m", "ischeduler.training.wrapper"], ["-m", "ischeduler.cli.main", "exec"]])
+def test_the_exit_code_survives_an_output_that_takes_nothing(tmp_path: Path, entry: list[str]) -> None:
+    command = [sys.executable, *entry, "--run-dir", str(tmp_path / "run"), "--", "sh", "-c", "echo hello; exit 85"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=full, check=False, timeout=60)
+    assert done.returncode == 85

@@ -15,9 +15,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
         print(f"isched {__version__}")
         return
     if args[:1] == ["exec"]:
-        from ischeduler.training.wrapper import main
+        from ischeduler.training.wrapper import leave, main
 
-        sys.exit(main(args[1:]))
+        code = main(args[1:])
+        sys.exit(code) if arguments is not None else leave(code)
     from ischeduler.cli.root import app
 
     app(args=args)
