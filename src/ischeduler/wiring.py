@@ -172,8 +172,12 @@ class Services:
 
     def _local(self) -> BatchSystem:
         from ischeduler.batch.local import LocalBatch
+        from ischeduler.cidb.accelerators import by_gres
 
-        return LocalBatch(self.settings.data_dir / "local", self.clock, self.settings["local.partitions"])
+        return LocalBatch(
+            self.settings.data_dir / "local", self.clock, self.settings["local.partitions"], gpus=self.settings["local.gpus"],
+            card_of=lambda product: by_gres(product)[0],
+        )  # fmt: skip
 
     def live_name(self) -> str:
         """The live Slurm's cluster name: configured, remembered for a day, or asked for. BatchUnavailable when nobody answers."""
@@ -268,8 +272,11 @@ class Services:
         """The estimators over this user's own history; with declared figures of a file, where one is named."""
         if assume not in self._estimators:
             from ischeduler.estimators.facade import Estimators
+            from ischeduler.estimators.plugins.load import add_plugins
 
-            self._estimators[assume] = Estimators(history=self._own_history, given=Path(assume) if assume else None)
+            found = Estimators(history=self._own_history, given=Path(assume) if assume else None)
+            add_plugins(found.registry, self.settings.data_dir / "estimators", clock=self.clock)
+            self._estimators[assume] = found
         return self._estimators[assume]
 
     def _own_history(self, **wanted: Any) -> Sequence[Any]:

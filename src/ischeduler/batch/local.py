@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal as signals
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ischeduler.batch.local_gpus import Cards, find_cards
 from ischeduler.batch.local_jobs import JobFolder, JobFolders, alive
 from ischeduler.batch.local_queue import advance, machine_cores
 from ischeduler.batch.script import render_script
-from ischeduler.core.cluster import Cluster, NodeType, Partition, Provenance
+from ischeduler.core.cluster import Accelerator, Cluster, NodeType, Partition, Provenance
 from ischeduler.core.durations import human, parse_human
 from ischeduler.core.errors import BadInput, BatchUnavailable, SubmitRefused
 from ischeduler.core.jobs import JobRef, JobSpec, JobState, JobStatus, Observation, Probe
@@ -29,11 +32,17 @@ KEPT_ENDED = 200
 
 
 class LocalBatch:
-    """The BatchSystem of this machine; ``root`` holds its jobs. ``partitions`` are tables with name and max_walltime."""
+    """The BatchSystem of this machine; ``root`` holds its jobs. ``partitions`` are tables with name and max_walltime.
+
+    ``gpus`` is ``local.gpus`` (see :func:`find_cards`); ``card_of`` finds the datasheet of a product's name. The cards are looked for
+    only when a job or the planner asks for them.
+    """
 
     def __init__(
         self, root: Path, clock: Clock, partitions: Sequence[Mapping[str, Any]] = (), *, cores: int | None = None, name: str = NAME,
+        gpus: str = "auto", card_of: Callable[[str], Accelerator] | None = None,
     ) -> None:  # fmt: skip
+        self._gpus, self._card_of = gpus, card_of
         self._clock, self._name, self._cores = clock, name, cores or machine_cores()
         self._limits = {_text(p, "name"): parse_human(str(p.get("max_walltime", "24h"))) for p in partitions or DEFAULT_PARTITIONS}
         try:
@@ -54,14 +63,14 @@ class LocalBatch:
         script = render_script(job)
         with self._lock():
             folder = self._folders.new(job, script, self._clock.now())
-            advance(self._folders, self._cores)
+            self._advance()
         return folder.job_id
 
     def observe(self, jobs: Collection[JobRef]) -> Observation:
         """All jobs with these keys. Looking also moves the queue on."""
         keys = {ref.key for ref in jobs}
         with self._lock():
-            advance(self._folders, self._cores)
+            self._advance()
             statuses = [folder.status() for folder in self._folders.submitted()]
         found: dict[str, list[JobStatus]] = {}
         for status in statuses:
@@ -79,7 +88,7 @@ class LocalBatch:
             return
         (folder.path / "cancel").touch()
         with self._lock():
-            advance(self._folders, self._cores)
+            self._advance()
 
     def snapshot(self) -> QueueSnapshot:
         """This machine as one node in every partition."""
@@ -109,7 +118,21 @@ class LocalBatch:
 
     def _node_type(self) -> NodeType:
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return NodeType(node_type_name(self._cores, memory_bytes // 2**20), self._cores, memory_bytes, count=1)
+        cards = self._cards
+        if not cards.indices:
+            return NodeType(node_type_name(self._cores, memory_bytes // 2**20), self._cores, memory_bytes, count=1)
+        card = self._card_of(cards.product) if self._card_of else Accelerator(cards.product or "gpu", 0, "nvidia")
+        card = replace(card, memory_bytes=cards.memory_bytes or card.memory_bytes, gres=None)
+        name = node_type_name(self._cores, memory_bytes // 2**20, f"gpu:{card.name}:{len(cards.indices)}")
+        return NodeType(name, self._cores, memory_bytes, card, len(cards.indices), count=1)
+
+    @cached_property
+    def _cards(self) -> Cards:
+        return find_cards(self._gpus)
+
+    def _advance(self) -> None:
+        waits = any(f.spec.resources.gpus_per_node for f in self._folders.submitted() if not (f.path / "end.json").exists())
+        advance(self._folders, self._cores, self._cards.indices if waits else ())
 
     def _problem(self, job: JobSpec) -> str:
         resources = job.resources
@@ -121,7 +144,9 @@ class LocalBatch:
             return f"it asks for {resources.nodes} nodes and this is one machine"
         if resources.cpus_per_node > self._cores:
             return f"it asks for {resources.cpus_per_node} cores and this machine has {self._cores}"
-        return "it asks for GPUs, which the local batch system does not hand out" if resources.gpus_per_node else ""
+        if resources.gpus_per_node and resources.gpus_per_node > len(self._cards.indices):
+            return f"it asks for {resources.gpus_per_node} GPUs and this machine has {len(self._cards.indices)} to hand out (local.gpus)"
+        return ""
 
     def _signal(self, folder: JobFolder, name: str) -> None:
         number = getattr(signals, f"SIG{name}", None)

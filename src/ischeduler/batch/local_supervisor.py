@@ -1,6 +1,6 @@
 """Stands beside one local job: starts it, warns it before its limit, ends it at its limit, and writes down how it ended.
 
-``python -m ischeduler.batch.local_supervisor ROOT JOB CORES``: a process of its own session, so that it outlives whoever submitted the job.
+``python -m ischeduler.batch.local_supervisor ROOT JOB CORES GPUS``: a process of its own session, so that it outlives whoever submitted the job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KILL_WAIT_S = 10.0
 LOOK_S = 0.1
 
 
-def main(root: str, job_id: str, cores: int) -> int:
+def main(root: str, job_id: str, cores: int, gpus: str = "") -> int:
     """Carry one job from start to end, then let the next one start."""
     folders = JobFolders(Path(root))
     folder = folders.one(job_id)
@@ -33,7 +33,7 @@ def main(root: str, job_id: str, cores: int) -> int:
         _carry(folder, folder.spec)
     finally:
         with folders.locked():
-            advance(folders, cores)
+            advance(folders, cores, gpus.split(",") if gpus else ())
     return 0
 
 
@@ -51,7 +51,8 @@ def _carry(folder: JobFolder, spec: JobSpec) -> None:
 
 
 def _launch(folder: JobFolder, spec: JobSpec) -> subprocess.Popen[bytes]:
-    environment = {**clean_environment(os.environ), "ISCHED_JOB_ID": folder.job_id}
+    cards = ",".join(folder.read("gpus.json").get("indices", []))  # a job that asked for none sees none
+    environment = {**clean_environment(os.environ), "ISCHED_JOB_ID": folder.job_id, "CUDA_VISIBLE_DEVICES": cards}
     with open(spec.output, "ab") as output:
         return subprocess.Popen(
             ["bash", str(folder.path / "script")], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -124,4 +125,4 @@ def resident_bytes(session: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:5]))

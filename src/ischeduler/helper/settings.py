@@ -39,6 +39,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("batch.cluster", "text", "", "name of the live cluster; empty asks the batch system itself"),
     Setting("local.partitions", "tables", (), "partitions of the local batch system: [{ name = 'main', max_walltime = '1h' }]"),
+    Setting("local.gpus", "text", "auto", "cards the local batch system hands out: auto asks nvidia-smi, none, 2, or v100-32g:2"),
     Setting("paths.state", "path", "", "this user's state: plans, locks, crash logs (default: the platform's state folder)"),
     Setting("paths.data", "path", "", "run directories, on a file system that the cluster's nodes share (default: ~/.isched)"),
     Setting("database.url", "text", "", "database file or URL (default: ischeduler.db in paths.state)", secret=True),
@@ -55,6 +56,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("caps.allow_move", "flag", True, "may the plane move a run to a clearly better place"),
     Setting("caps.stall_after", "duration", 1800.0, "no progress for this long means stalled"),
+    Setting(
+        "learning.accounting", "flag", False, "may your finished jobs in Slurm's accounting (sacct) become evidence of queue waits"
+    ),
     Setting("plane.autostart", "flag", True, "start the plane in the background when a run is delegated and none is alive"),
     Setting(
         "plane.from_jobs",
