@@ -173,7 +173,7 @@ class Net:
     def load_state_dict(self, state): self.done = state["done"]
 
 net = Net()
-with checkpointing(epochs=12, model=net) as run:
+with checkpointing(epochs=16, model=net) as run:
     for epoch in run.epochs():
         for _, batch in run.steps(range(4)):
             time.sleep(1)
@@ -188,15 +188,15 @@ def test_jobs_alone_carry_a_run_over_its_limits(tmp_path: Path) -> None:
     """No daemon and nobody who looks: each job queues its successor when it has saved and leaves."""
     place = Place(tmp_path, RELAYED)
     settings = tmp_path / "ischeduler.toml"
-    limit = '[local]\npartitions = [{ name = "main", max_walltime = "20s" }]\n'
+    limit = '[local]\npartitions = [{ name = "main", max_walltime = "1m" }]\n'
     settings.write_text(settings.read_text().replace("[plane]\n", "[plane]\nfrom_jobs = true\n") + limit)
     (tmp_path / "assume.toml").write_text(ASSUME.replace("run = 20", "run = 60"))
     planned = place.isched("plan", "train.py", "--assume", "assume.toml")
     assert planned.returncode == 0, planned.stdout + planned.stderr
     run = place.json("submit", "1", "--yes")["run"]
     log = lambda: "".join(p.read_text() for p in sorted((tmp_path / "data" / "runs" / run["id"] / "logs").glob("*.out")))  # noqa: E731
-    eventually(lambda: "steps done 48" in log() or None, within_s=240)
+    eventually(lambda: "steps done 64" in log() or None, within_s=400)
     found = place.json("status", run["id"])["run"]
     eventually(lambda: place.json("status", run["id"])["run"]["state"] == "completed" or None)
-    assert len(found["attempts"]) >= 3
+    assert len(found["attempts"]) >= 2
     assert all(a["cause"] == "walltime" for a in found["attempts"][:-1])

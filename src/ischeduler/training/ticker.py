@@ -20,6 +20,7 @@ from ischeduler.training.files import say
 EVERY_S = 300.0
 LAST_LOOK_S = 30.0
 _RESERVE_S = 2.0
+_SHARE = 0.2
 
 
 class Ticker:
@@ -29,6 +30,11 @@ class Ticker:
         self._command, self._environment, self._every_s = command, {**os.environ, **environment}, every_s
         self._due_s = time.monotonic() + every_s
         self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def training_ends(deadline: float | None, now: float) -> float | None:
+        """The training's own deadline: half a minute before the job's, in short jobs a fifth of it, so that the last look fits in."""
+        return None if deadline is None else deadline - min(LAST_LOOK_S, _SHARE * max(0.0, deadline - now))
 
     def look(self) -> None:
         """Start a look when one is due and the last one has ended."""

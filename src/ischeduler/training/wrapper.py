@@ -66,7 +66,8 @@ def _lead(identity: Identity, env: Mapping[str, str]) -> int:
         pusher.start()
     ticker = ticker_from_environ(env)
     try:
-        code = Supervisor(identity, spool, ticker).run(child_environ(identity, env, deadline))
+        ends = deadline if ticker is None else ticker.training_ends(deadline, time.time())
+        code = Supervisor(identity, spool, ticker).run(child_environ(identity, env, ends))
     finally:
         if pusher is not None:
             pusher.finish(_LAST_PUSH_S)

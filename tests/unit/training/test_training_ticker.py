@@ -54,6 +54,11 @@ def test_it_is_called_with_the_settings_of_the_file(tmp_path: Path) -> None:
     assert out.read_text() == "/home/ada/state"
 
 
+def test_the_training_leaves_time_for_the_last_look() -> None:
+    ends = Ticker.training_ends
+    assert (ends(None, 0.0), ends(7200.0, 0.0), ends(60.0, 0.0), ends(5.0, 9.0)) == (None, 7170.0, 48.0, 5.0)
+
+
 def test_nobody_asked() -> None:
     assert ticker_from_environ({}) is None
 
