@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from ischeduler.cli import output
@@ -9,15 +11,27 @@ from ischeduler.cli.common import AnyRun, Json
 from ischeduler.cli.invocation import session
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
+from ischeduler.core.errors import BadInput
 from ischeduler.core.sizes import human_size
 from ischeduler.helper.report import Line
 
 app = typer.Typer(rich_markup_mode=None)
 
 
+Estimators = Annotated[
+    bool, typer.Option("--estimators", help="How right each estimator has been, by place, model and month, over all your runs.")
+]
+
+
 @app.command()
-def report(run: AnyRun = None, as_json: Json = False) -> int:
+def report(run: AnyRun = None, estimators: Estimators = False, as_json: Json = False) -> int:
     """Compare what was predicted with what happened. Exit code 1 for a run that did not complete."""
+    if estimators:
+        if run is not None:
+            raise BadInput("--estimators is about all your runs; leave the run's id out.")
+        from ischeduler.cli.estimator_accuracy import show_accuracy
+
+        return show_accuracy(as_json=as_json)
     handle = session().run(run)
     found = handle.report()
     code = 1 if found.state in ("failed", "cancelled") else 0
