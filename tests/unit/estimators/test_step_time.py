@@ -94,7 +94,7 @@ def test_one_measured_step_corrects_other_batches() -> None:
     half = step_seconds(at_batch(ROWS, 0.5), V100, "fp32")
     profile = finished(kind="profile", batch_size=16, step_time_s=3 * half)
     corrected = estimator.estimate(request("step_time", history=(profile,)))
-    assert corrected.p50 == pytest.approx(3 * plain.p50)
+    assert corrected.p50 == pytest.approx(3 * plain.p50, rel=0.05)  # a little is credited to noise
     assert corrected.basis == "profile"
     assert corrected.p90 / corrected.p50 < plain.p90 / plain.p50
     assert "batch 16" in corrected.reason

@@ -1,69 +1,59 @@
-"""What a device can do at most, and what share of it each class of operation reaches.
-
-Peaks are datasheet figures (core's Accelerator). Efficiencies are round values by class from
-the literature, revised once by hand after a comparison with GPEmu's cards, so figures against GPEmu are no independent test of
-them; those against NeuSight are. Both are in ``tests/integration/test_estimator_truth.py``.
-"""
+"""A device as the roofline sees it: peaks from its datasheet, and the shares of them that its architecture was seen to reach."""
 
 from __future__ import annotations
 
-import re
+import math
 from dataclasses import dataclass
 
 from ischeduler.core.cluster import Accelerator, NodeType
-
-_TENSOR_FLOAT = re.compile(
-    r"\b(a100|a10|a16|a2|a30|a40|a800|g?h100|g?h200|h800|g?b100|g?b200|g?b300|l4|l40s?|rtx-?(30|40|50)\d\d|a[4-6]000)\b", re.I
-)
-_TENSOR_CORES = re.compile(r"v100|t4|titan-?v|rtx-?(20|6000|8000)", re.I)
-
-# Share of peak FLOP/s reached by class: (plain units, tensor cores). Well-tuned fp32 kernels reach 80-90 %; Winograd's method
-# saves up to 2.25 of the multiplications of 3x3 kernels (Lavin and Gray, CVPR 2016), so those pass the peak.
-FLOP_SHARE = {
-    "conv": (0.80, 0.35), "conv3x3": (1.15, 0.45), "group_conv": (0.30, 0.10), "depthwise_conv": (0.10, 0.05),
-    "matmul": (0.85, 0.55), "attention": (0.50, 0.35), "norm": (0.5, 0.5), "pool": (0.5, 0.5), "elementwise": (0.5, 0.5),
-}
-BYTE_SHARE = {
-    "conv": 0.70, "conv3x3": 0.70, "group_conv": 0.50, "depthwise_conv": 0.40, "matmul": 0.70,
-    "attention": 0.5, "norm": 0.60, "pool": 0.60, "elementwise": 0.80,
-}
-KERNEL_S = 4e-6
-"""The shortest a kernel takes on the device."""
-DISPATCH_S = 1.2e-5
-"""What eager PyTorch needs on the CPU for one operation; the device waits for it when kernels are shorter."""
+from ischeduler.estimators.steptime.architectures import architecture_of
+from ischeduler.estimators.steptime.coefficients import Coefficients, Shares
+from ischeduler.estimators.steptime.prior import prior_of
+from ischeduler.estimators.steptime.work import CONVOLUTIONS, KINDS, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device as the roofline sees it. FLOP/s by kind of number; ``spread`` is the p10-p90 half-width as a factor minus 1."""
+    """Peaks in FLOP/s and bytes/s; ``units`` multiprocessors; ``matrix`` whether half precision runs on matrix units."""
 
     name: str
+    architecture: str
+    units: int
     plain_flops: float
     half_flops: float
     tensor_float_flops: float | None
     bandwidth_bytes_s: float
-    tensor_cores: bool
-    spread: float
-    kernel_s: float = KERNEL_S
-    dispatch_s: float = DISPATCH_S
-    flop_share: float = 1.0
+    matrix: bool
+    coefficients: Coefficients
+
+    @property
+    def spread(self) -> float:
+        """Half-width of p10-p90 as a factor minus 1, the wider side."""
+        return math.exp(max(map(abs, self.coefficients.residual))) - 1
+
+    def peak(self, work: Work, precision: str) -> tuple[float, str]:
+        """(FLOP/s, mode) of a kernel.
+
+        torch.backends.cudnn.allow_tf32 is on by default, torch.backends.cuda.matmul.allow_tf32 is not: so float32 convolutions
+        run on matrix units where those take TF32, products only when ``precision`` is 'tf32'.
+        """
+        if work.dtype in ("bf16", "fp16"):
+            return (self.half_flops, "tensor") if self.matrix else (max(self.half_flops, self.plain_flops), "plain")
+        if self.tensor_float_flops and (work.kind in CONVOLUTIONS or (precision == "tf32" and work.kind == "matmul")):
+            return self.tensor_float_flops, "tensor"
+        return self.plain_flops, "plain"
 
 
-ACCELERATOR_SPREAD = 0.60
-UNKNOWN_SPREAD = 1.5
-
-
-def of_accelerator(card: Accelerator) -> Device | None:
-    """The card's datasheet as a device; None when it states neither FLOP/s nor bandwidth."""
+def of_accelerator(card: Accelerator, coefficients: Coefficients | None = None) -> Device | None:
+    """The card's datasheet with these coefficients, else its architecture's; None when it states neither FLOP/s nor bandwidth."""
     if not card.fp32_flops or not card.bandwidth_bytes_s:
         return None
-    tensor = bool(_TENSOR_FLOAT.search(card.name) or _TENSOR_CORES.search(card.name))
-    half = card.bf16_flops or card.fp32_flops
-    tensor_float = half / 2 if _TENSOR_FLOAT.search(card.name) and half > 2 * card.fp32_flops else None
-    known = card.vendor == "nvidia"
+    kind = architecture_of(card.name)
+    half = card.fp16_flops or card.bf16_flops or card.fp32_flops
+    tensor_float = card.tf32_flops or (half / 2 if half > 2 * card.fp32_flops else None)
     return Device(
-        card.name, card.fp32_flops, half, tensor_float, card.bandwidth_bytes_s, tensor and half > 2 * card.fp32_flops,
-        ACCELERATOR_SPREAD if known else UNKNOWN_SPREAD,
+        card.name, kind.name, kind.units, card.fp32_flops, half, tensor_float if kind.tensor_float else None,
+        card.bandwidth_bytes_s, kind.matrix and half > 2 * card.fp32_flops, coefficients or prior_of(kind.name),
     )
 
 
@@ -83,11 +73,13 @@ class CpuCalibration:
     cpu_model: str = ""
 
 
-CPU_SPREAD_MEASURED = 0.6
-CPU_SPREAD_PRIOR = 1.8
 _CORE_FLOPS = 25e9  # float32 in oneDNN convolutions, a server core of 2015-2022 with AVX2 or AVX-512 under load
 _CORE_BANDWIDTH = 4e9
 _NODE_BANDWIDTH = 150e9
+_CPU_MEASURED = (math.log(1 / 1.6), math.log(1.6))
+_CPU_PRIOR = (math.log(1 / 2.8), math.log(2.8))
+_CPU_CORRECTED = (-0.18, 0.18)
+_CPU_SHARE = {"grouped": 0.4, "depthwise": 0.15}
 
 
 def prior_cpu(node: NodeType) -> CpuCalibration:
@@ -102,9 +94,16 @@ def of_cpu(calibration: CpuCalibration, cores: int | None = None) -> Device:
     """Processors as a device, scaled to the cores a job gets."""
     share = min(1.0, (cores or calibration.cores) / max(1, calibration.cores)) ** 0.9
     measured = calibration.measured_at is not None
+    shares = _cpu_shares(calibration.conv_flops / calibration.matmul_flops, calibration.operation_s)
+    flops = calibration.matmul_flops * share
     return Device(
-        calibration.cpu_model or "cpu", calibration.matmul_flops * share, calibration.matmul_flops * share, None,
-        calibration.bandwidth_bytes_s * share, False, CPU_SPREAD_MEASURED if measured else CPU_SPREAD_PRIOR,
-        kernel_s=calibration.operation_s, dispatch_s=calibration.operation_s,
-        flop_share=calibration.conv_flops / calibration.matmul_flops,
+        calibration.cpu_model or "cpu", "cpu", 1, flops, flops, None, calibration.bandwidth_bytes_s * share, False,
+        Coefficients(dict.fromkeys(("forward", "backward", "optimizer"), shares),
+                     _CPU_MEASURED if measured else _CPU_PRIOR, _CPU_CORRECTED, origin="micro-benchmark" if measured else "cores"),
     )
+
+
+def _cpu_shares(convolution: float, operation_s: float) -> Shares:
+    flops = dict.fromkeys(KINDS, 0.5) | {"matmul": 1.0}
+    flops |= {k: convolution * _CPU_SHARE.get(k.partition("_")[2], 1.0) for k in CONVOLUTIONS}
+    return Shares({"plain": flops, "tensor": flops}, dict.fromkeys(KINDS, 1.0), {}, operation_s, operation_s)

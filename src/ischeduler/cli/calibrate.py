@@ -1,0 +1,36 @@
+"""``isched calibrate``: ten seconds of micro-benchmarks, so that step times fit the computer at hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ischeduler.cli import output
+from ischeduler.cli.common import Json
+from ischeduler.core.codec import to_plain
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def calibrate(
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="About how long to measure.")] = 10.0,
+    node_type: Annotated[str, typer.Option("--node-type", metavar="NAME", help="The cluster's node type that this is.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Measure this computer's processors and accelerator for ten seconds; estimates of step times use it."""
+    from ischeduler.helper.calibrate import calibrate as measure
+
+    found = measure(seconds, node_type, say=output.note)
+    if as_json:
+        output.document("isched.calibrate/1", {"calibrations": [to_plain(c) for c in found]})
+        return
+    rows = [
+        (c.device, f"{c.product_flops / 1e9:,.0f}", f"{c.convolution_flops / 1e9:,.0f}", f"{c.bandwidth_bytes_s / 1e9:,.1f}",
+         f"{c.operation_s * 1e6:,.1f}")
+        for c in found
+    ]
+    output.table(("DEVICE", "PRODUCTS GFLOP/S", "CONVOLUTIONS GFLOP/S", "TRAFFIC GB/S", "SMALLEST OP US"), rows, right=(1, 2, 3, 4))
+    for one in found:
+        output.line(f"kept in {one.path}")
