@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ischeduler.core.errors import EstimatorFailed
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.workload import Workload
 from ischeduler.estimators.evidence import NoEvidence, resources_of
 from ischeduler.estimators.memory import host
+from ischeduler.estimators.memory.allocator_conf import AllocatorConf
+from ischeduler.estimators.memory.calibration import DeviceCalibration
 from ischeduler.estimators.memory.interpreter import of_environment
-from ischeduler.estimators.memory.report import SOURCE, BatchModel, MemoryReport, memory_report
+from ischeduler.estimators.memory.remedies import Remedy, remedies
+from ischeduler.estimators.memory.report import SOURCE, MemoryReport, Setting, largest_batch, memory_report
+from ischeduler.estimators.memory.sharding import Sharding
 from ischeduler.estimators.memory.spec import TraceReport, TraceSpec
 from ischeduler.estimators.memory.tracer import Tracer
+from ischeduler.estimators.memory.workspaces import Workspaces, generation_of
 from ischeduler.ports import EstimateRequest, EstimatorInfo
 
 TraceOf = Callable[[Workload], TraceReport]
@@ -26,12 +31,30 @@ def tracing(tracer: Tracer) -> TraceOf:
 
     def trace(workload: Workload) -> TraceReport:
         if not workload.model:
-            raise NoEvidence("the workload names a command but no model to trace")
+            return tracer.report(_script(workload), of_environment(workload.environment))
+        spec = TraceSpec.of(workload)
         if workload.framework != "pytorch":
-            raise EstimatorFailed(f"Only PyTorch models can be traced, not {workload.framework}; profile it or give its needs.")
-        return tracer.report(TraceSpec.of(workload), of_environment(workload.environment))
+            spec = replace(spec, options={**spec.options, "framework": workload.framework})
+        return tracer.report(spec, of_environment(workload.environment))
 
     return trace
+
+
+def _script(workload: Workload) -> TraceSpec:
+    """The training script itself, where the user allows it to be run: the option ``trace_script``."""
+    words = {"{batch_size}": workload.batch, "{epochs}": workload.epochs, "{grad_accum}": workload.grad_accum}
+    command = list(workload.command)
+    for word, value in words.items():
+        command = [part.replace(word, str(value)) for part in command]
+    place = next((i for i, part in enumerate(command) if part.endswith(".py")), None)
+    if place is None:
+        raise NoEvidence("the workload names a command but no model to trace")
+    if str(workload.options.get("trace_script", "")).lower() not in ("1", "true", "yes", "on"):
+        raise NoEvidence(
+            "the workload names a command but no model to trace; trace_script = true lets its script's first two steps be run"
+        )
+    options = {**workload.options, "arguments": shlex.join(command[place + 1 :])}
+    return TraceSpec(f"script:{command[place]}", workload.batch, workload.directory, options=options)
 
 
 class TraceEstimator:
@@ -42,8 +65,11 @@ class TraceEstimator:
         "traces a training step on fake tensors with the user's torch and replays it in an allocator model",
     )
 
-    def __init__(self, trace: TraceOf) -> None:
+    def __init__(self, trace: TraceOf, calibrations: Mapping[str, DeviceCalibration] | None = None) -> None:
+        """``calibrations`` are what a site has measured, by accelerator name."""
         self._trace = trace
+        self._calibrations = dict(calibrations or {})
+        self._reports: dict[tuple[int, Setting], tuple[TraceReport, MemoryReport]] = {}
 
     def estimate(self, request: EstimateRequest) -> Estimate:
         """The contract's answer; EstimatorFailed with a sentence."""
@@ -54,19 +80,44 @@ class TraceEstimator:
             return self._host_memory(request, trace)
         return _checkpoint(trace)
 
-    def report(self, workload: Workload) -> MemoryReport:
+    def report(self, workload: Workload, accelerator: str = "") -> MemoryReport:
         """The breakdown of a workload on one card."""
-        return memory_report(self._trace(workload), devices=workload.devices)
+        return self._report(self._trace(workload), self.setting(workload, accelerator))
 
-    def largest_batch_that_fits(self, workload: Workload, memory_bytes: float) -> int:
-        """By the straight line through this workload's trace; 0 when not even one sample fits."""
-        return BatchModel.through(self.report(workload)).largest_batch(memory_bytes)
+    def largest_batch_that_fits(self, workload: Workload, memory_bytes: float, accelerator: str = "") -> int:
+        """The largest batch whose p90 fits, by replaying the trace; 0 when not even one sample does."""
+        return largest_batch(self._trace(workload), memory_bytes, self.setting(workload, accelerator))
+
+    def remedies(self, workload: Workload, memory_bytes: float, accelerator: str = "") -> tuple[Remedy, ...]:
+        """What would make it fit, each change traced."""
+        return remedies(self._trace, workload, memory_bytes, self.setting(workload, accelerator))
+
+    def setting(self, workload: Workload, accelerator: str = "") -> Setting:
+        """Where a workload runs: the options ``cudnn_benchmark`` and ``parallelism`` ('ddp', 'ddp-view', 'fsdp2') and the
+        environment's ``PYTORCH_CUDA_ALLOC_CONF`` decide. BadInput for a knob that PyTorch would refuse.
+        """
+        benchmark = str(workload.options.get("cudnn_benchmark", "")).lower() in ("1", "true", "yes", "on")
+        kind = str(workload.options.get("parallelism", "ddp" if workload.devices > 1 else ""))
+        sharding = Sharding(kind, workload.devices, workload.precision in ("bf16", "fp16"))
+        rules = Workspaces(generation_of(accelerator), benchmark)
+        variables = workload.environment.variables
+        text = next((variables[n] for n in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if n in variables), None)
+        conf = None if text is None else AllocatorConf.parse(text)
+        return Setting(rules, self._calibrations.get(accelerator), sharding, conf)
+
+    def _report(self, trace: TraceReport, setting: Setting) -> MemoryReport:
+        """One replay serves all partitions with such a card."""
+        key = id(trace), setting
+        known = self._reports.get(key)
+        if known is None or known[0] is not trace:
+            known = self._reports[key] = trace, memory_report(trace, setting=setting)
+        return known[1]
 
     def _gpu_memory(self, request: EstimateRequest, trace: TraceReport) -> Estimate:
         node = request.node_type
         if node is None or node.accelerator is None:
             raise NoEvidence("the node type has no accelerator")
-        report = memory_report(trace, devices=request.workload.devices)
+        report = self._report(trace, self.setting(request.workload, node.accelerator.name))
         reason = "; ".join([report.sentence(), _how(trace), *trace.notes])
         return replace(report.total, reason=reason)
 
@@ -77,6 +128,8 @@ class TraceEstimator:
 
 
 def _how(trace: TraceReport) -> str:
+    if trace.backend == "keras-walk":
+        return "weights exact, activations summed over the layers' outputs (within a factor of 3)"
     if trace.backend == "parameters":
         return "weights counted, activations by a rule of thumb (within a factor of 3)"
     how = f"two steps traced with torch {trace.torch}"

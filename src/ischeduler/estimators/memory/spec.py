@@ -8,19 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ischeduler.core.workload import Workload
+from ischeduler.estimators.memory.steplog import StepLog
 from ischeduler.estimators.steptime.oplog import OpRow, from_lists, to_lists
 
-TRACER_VERSION = "2"
+TRACER_VERSION = "4"
 
 
 @dataclass(frozen=True)
 class TraceSpec:
     """One training step: model reference, samples a step and device, precision, optimizer.
 
-    ``accumulate`` is True where gradients are kept over several backward passes. ``options`` are the workload's own:
-    ``model.NAME`` and ``optimizer.NAME`` become keyword arguments, ``sequence_length`` and ``input`` ('image' or 'tokens')
-    describe a sample, and ``zero_grad`` 'keep' says that gradients are set to zero and not dropped between steps
-    (PyTorch's default before 2.0).
+    ``second_batch``, where not 0, is traced at the same time, so that the log holds for every batch. ``accumulate`` is True
+    where gradients are kept over several backward passes. ``options`` are the workload's own: ``model.NAME`` and
+    ``optimizer.NAME`` become keyword arguments, ``sequence_length`` and ``input`` ('image' or 'tokens') describe a sample,
+    ``checkpointing`` 'true' recomputes activations block by block, ``train_only`` trains only the parameters whose names match
+    one of its comma-separated patterns, and ``zero_grad`` 'keep' says that gradients are set to zero and not dropped between
+    steps (PyTorch's default before 2.0).
     """
 
     model: str
@@ -31,6 +34,7 @@ class TraceSpec:
     precision: str = "fp32"
     optimizer: str = "sgd"
     accumulate: bool = False
+    second_batch: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -38,7 +42,7 @@ class TraceSpec:
         """The step of a workload with one batch size."""
         return cls(
             workload.model, workload.batch, workload.directory, workload.input_shape, workload.classes, workload.precision,
-            workload.optimizer, workload.grad_accum > 1, dict(workload.options),
+            workload.optimizer, workload.grad_accum > 1, 2 * workload.batch, dict(workload.options),
         )
 
     def arguments(self, prefix: str) -> dict[str, Any]:
@@ -60,7 +64,8 @@ class TraceReport:
     """A traced step. Bytes on the accelerator, before the driver's context; the parts add up to ``allocated_bytes``.
 
     ``backend`` is 'fake-accelerator' (CUDA's rules), 'fake-cpu' (fallback) or 'parameters' (counted only: then activations
-    are a formula, not a trace). ``inputs_bytes`` is one batch, part of the activations.
+    are a formula, not a trace). ``inputs_bytes`` is one batch, part of the activations. ``log`` is the allocation log;
+    ``units`` the parameter bytes of the model's repeated blocks, in order: what FSDP gathers one at a time.
     """
 
     batch: int
@@ -78,6 +83,8 @@ class TraceReport:
     trace_s: float = 0.0
     operations: tuple[OpRow, ...] = ()
     notes: tuple[str, ...] = ()
+    log: StepLog | None = None
+    units: tuple[int, ...] = ()
 
     @property
     def fixed_bytes(self) -> int:
@@ -87,12 +94,14 @@ class TraceReport:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {**plain, "operations": to_lists(self.operations), "notes": list(self.notes)}
+        log = None if self.log is None else self.log.to_json()
+        return {**plain, "operations": to_lists(self.operations), "notes": list(self.notes), "log": log, "units": list(self.units)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TraceReport:
         """The inverse of :meth:`to_json`; KeyError or TypeError on anything else."""
-        return cls(**{**data, "operations": from_lists(data["operations"]), "notes": tuple(data["notes"])})
+        log = None if data["log"] is None else StepLog.from_json(data["log"])
+        return cls(**{**data, "operations": from_lists(data["operations"]), "notes": tuple(data["notes"]), "log": log, "units": tuple(data["units"])})
 
 
 def _literal(text: str) -> Any:

@@ -8,12 +8,14 @@ Verified with the versions in :data:`TESTED`; others are tried, and the answer s
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-TESTED = ((2, 13),)
+TESTED = ((2, 12), (2, 13), (2, 14), (2, 15))
 DEVICE = "gpu"
 
 # CUDA's autocast lists; source: aten/src/ATen/autocast_mode.h (AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32).
@@ -33,6 +35,9 @@ _FLOAT = (
     "cumprod", "cumsum", "prod", "sum", "sum.dim_IntList", "norm.ScalarOpt_dim",
 )
 _LEAVES = ("silu_backward", "mish_backward", "native_channel_shuffle")
+
+_FILLS = ("aten::uniform_", "aten::normal_", "aten::random_", "aten::bernoulli_", "aten::exponential_", "aten::zero_",
+          "aten::trunc_normal_")
 
 _kept: list[Any] = []  # libraries unregister when collected
 _casts: dict[tuple[int, Any], Any] = {}
@@ -64,13 +69,69 @@ def install_device() -> None:
     _install_autocast()
     _install_attention()
     _install_leaves()
+    _install_foreach()
+    _install_checkpointing()
 
 
 def fake_mode() -> Any:
     """A fake tensor mode that lets user constants through."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    mode: Any = FakeTensorMode(allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # the recorder's own is ten times cheaper
+    return mode
+
+
+@cache
+def fake_tensor_class() -> type:
+    """The class of fake tensors."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return FakeTensor
+
+
+def answered(func: Any, args: Any) -> Any:
+    """The result of an operation that needs no fake tensor at all, else None: a device asked for, a random filling."""
+    name = operation_name(func)
+    if name == "prim::device":
+        return getattr(args[0], "fake_device", None)
+    return args[0] if name in _FILLS and args[0].__class__ is fake_tensor_class() else None
+
+
+def metadata_changes(func: Any) -> bool:
+    """Whether an operation alters its operands' shapes, or has results that depend on values."""
+    import torch
+
+    unfit = {torch.Tag.inplace_view, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+    return bool(unfit & set(getattr(func, "tags", ()))) or operation_name(func) in (
+        "aten::set_", "aten::resize_", "aten::lift_fresh", "aten::lift", "aten::_local_scalar_dense",
+    )
+
+
+def attributes(tensor: Any) -> dict[str, Any]:
+    """What a fake tensor carries beside its shape: to give to another one like it."""
+    return dict(tensor.__dict__)
+
+
+def like_before(
+    base: Any, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: Any, carried: dict[str, Any]
+) -> Any:
+    """A fake tensor made without asking the fake tensor mode: a view of ``base``, or new where that is None."""
+    import torch
+
+    private: Any = torch._C
+    with private._DisableTorchDispatch():
+        if base is None:
+            element = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+        else:
+            element = torch.empty(0, dtype=dtype, device="meta")
+            element.set_(base.untyped_storage(), offset, shape, stride)
+        made = torch.Tensor._make_subclass(
+            fake_tensor_class(), element, False, dispatch_device=True, device_for_backend_keys=carried["_fake_device"]
+        )
+    private._set_throw_on_mutable_data_ptr(made)
+    made.__dict__.update(carried)
+    return made
 
 
 def storage_identity(tensor: Any) -> tuple[Any, int, int]:
@@ -225,9 +286,13 @@ def _attention(
     if enable_gqa and key.size(1) != query.size(1):
         times = query.size(1) // key.size(1)
         key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
+    if query.dim() != 4:
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     half = query.dtype in (torch.float16, torch.bfloat16)
     if half and attn_mask is None and query.size(-1) <= 256:
         return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+    if not _aligned(query, key, value):
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             zero = torch.zeros_like(attn_mask, dtype=query.dtype)
@@ -236,6 +301,31 @@ def _attention(
     return aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def _aligned(query: Any, key: Any, value: Any) -> bool:
+    """Whether CUDA's memory-efficient kernel takes heads of this width (16 bytes); source: sdp_utils_cpp.h."""
+    widths = (query.size(-1), value.size(-1))
+    return all(width * query.element_size() % 16 == 0 for width in widths) and min(query.size(-2), key.size(-2)) > 0
+
+
+def _plain_attention(
+    query: Any, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None
+) -> Any:
+    """Attention in plain operations, as CUDA does it where no fused kernel fits; source: _scaled_dot_product_attention_math."""
+    import torch
+
+    factor = (query.size(-1) ** -0.5 if scale is None else scale) ** 0.5
+    scores = (query * factor) @ (key.transpose(-2, -1) * factor)
+    if is_causal:
+        keep = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
+        mask = torch.zeros_like(keep, dtype=query.dtype).masked_fill_(keep.logical_not(), float("-inf"))
+    elif mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    if mask is not None:
+        scores = scores.add_(mask) if not scores.requires_grad else scores + mask
+    weights = scores.softmax(-1)
+    return torch.dropout(weights, dropout_p, True) @ value if dropout_p else weights @ value
 
 
 def _install_leaves() -> None:
@@ -250,3 +340,20 @@ def _install_leaves() -> None:
         if hasattr(torch.ops.aten, name):
             library.impl(name, refuse)
     _kept.append(library)
+
+
+def _install_foreach() -> None:
+    """Let optimizers group tensors as they do on CUDA: their temporaries are then those of whole groups."""
+    module: Any = importlib.import_module("torch.optim.optimizer")
+    types: Any = getattr(module, "_foreach_supported_types", None)
+    if types is not None and fake_tensor_class() not in types:
+        types.append(fake_tensor_class())
+
+
+def _install_checkpointing() -> None:
+    """Recomputation saves the device's random state; this device has none."""
+    from torch.utils import checkpoint
+
+    module: Any = checkpoint
+    module.get_device_states = lambda *args: ([], [])
+    module.set_device_states = lambda devices, states, **kwargs: None

@@ -19,6 +19,7 @@ from ischeduler.estimators.memory.interpreter import Interpreter, interpreter
 from ischeduler.estimators.memory.limits import Outcome, run_limited
 from ischeduler.estimators.memory.spec import TRACER_VERSION, TraceReport, TraceSpec
 from ischeduler.estimators.models.references import parse, source_fingerprint
+from ischeduler.estimators.steptime.oplog import LOG_VERSION
 
 # The user's Python may lack this package: load it by its path, and nothing that lies beside it.
 CHILD_BOOT = """
@@ -31,6 +32,8 @@ spec.loader.exec_module(package)
 importlib.import_module(child).main(spec_path, result_path)
 """
 _CHILD = "ischeduler.estimators.memory.child"
+_KERAS_CHILD = "ischeduler.estimators.memory.keras_child"
+_KERAS = ("keras", "tensorflow")
 
 
 def default_cache_dir() -> Path:
@@ -71,6 +74,11 @@ class Tracer:
     def _from_disk_or_traced(self, spec: TraceSpec, python: str) -> TraceReport:
         reference = parse(spec.model)
         who = interpreter(python)
+        framework = spec.options.get("framework", "pytorch")
+        if framework in _KERAS and "parameters" not in spec.options:
+            return self._trace(spec, who, _KERAS_CHILD)[0]
+        if framework != "pytorch":
+            return self._counted(spec, f"a {framework} model is not traced")
         if who.version("torch") is None:
             return self._without_torch(spec, who)
         path = self.cache_dir / f"{_key(spec, who, source_fingerprint(reference, spec.directory))}.json"
@@ -89,16 +97,22 @@ class Tracer:
                 f"PyTorch is not installed in {who.path}, so '{spec.model}' cannot be traced; pip install 'ischeduler[torch]', "
                 "or set the option parameters to the model's parameter count."
             )
+        return self._counted(spec, f"PyTorch is not installed in {who.path}")
+
+    def _counted(self, spec: TraceSpec, why: str) -> TraceReport:
+        count = spec.options.get("parameters")
+        if count is None:
+            raise EstimatorFailed(f"'{spec.model}' cannot be traced ({why}); set the option parameters to the model's parameter count.")
         weights = int(float(count)) * 4
         report = counted_report(spec, int(float(count)), weights, weights)
-        return replace(report, notes=(f"PyTorch is not installed in {who.path}: sizes from the given parameter count.",))
+        return replace(report, notes=(f"{why}: sizes from the given parameter count",))
 
-    def _trace(self, spec: TraceSpec, who: Interpreter) -> tuple[TraceReport, bool]:
+    def _trace(self, spec: TraceSpec, who: Interpreter, child: str = _CHILD) -> tuple[TraceReport, bool]:
         self.traced += 1
         with tempfile.TemporaryDirectory(prefix="isched-trace-") as folder:
             paths = [Path(folder) / name for name in ("spec.json", "result.json", "log")]
             paths[0].write_text(json.dumps(spec.to_json()))
-            command = [who.path, "-c", CHILD_BOOT, str(ischeduler.__file__), _CHILD, str(paths[0]), str(paths[1])]
+            command = [who.path, "-c", CHILD_BOOT, str(ischeduler.__file__), child, str(paths[0]), str(paths[1])]
             outcome = run_limited(
                 command, time_limit_s=self.time_limit_s, memory_limit_bytes=self.memory_limit_bytes,
                 directory=spec.directory or None, environment=_environment(), log=paths[2],
@@ -145,7 +159,8 @@ def _environment() -> dict[str, str]:
 
 
 def _key(spec: TraceSpec, who: Interpreter, fingerprint: str) -> str:
-    plain = {**spec.to_json(), "python": who.path, "versions": who.versions, "source": fingerprint, "tracer": TRACER_VERSION}
+    plain = {**spec.to_json(), "python": who.path, "versions": who.versions, "source": fingerprint, "tracer": TRACER_VERSION,
+             "operations": LOG_VERSION}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:32]
 
 

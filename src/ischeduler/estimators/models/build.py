@@ -29,6 +29,8 @@ def loader(spec: TraceSpec) -> tuple[Loader, ModuleType | None]:
         return _from_user(reference, spec)
     if reference.kind == "object":
         return _from_object(reference.place), None
+    if reference.kind == "keras":
+        raise BadInput(f"'{spec.model}' is a Keras model; set framework = keras.")
     makers: dict[str, Callable[[str, TraceSpec], Loader]] = {
         "timm": _from_timm, "torchvision": _from_torchvision, "transformers": _from_transformers,
     }
@@ -165,14 +167,20 @@ def _from_object(path: str) -> Loader:
     return lambda: model
 
 
-def _from_user(reference: Reference, spec: TraceSpec) -> tuple[Loader, ModuleType]:
-    module = _user_module(reference, spec.directory)
+def user_target(reference: Reference, directory: str) -> tuple[ModuleType, Any]:
+    """The user's module and what the reference names in it; BadInput with a sentence where there is none."""
+    module = _user_module(reference, directory)
     target: Any = module
     for part in reference.name.split("."):
         target = getattr(target, part, None)
         if target is None:
             public = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
             raise BadInput(f"'{reference.place}' has no '{reference.name}'; {_suggest(reference.name, public)}.")
+    return module, target
+
+
+def _from_user(reference: Reference, spec: TraceSpec) -> tuple[Loader, ModuleType]:
+    module, target = user_target(reference, spec.directory)
     arguments = spec.arguments("model")
 
     def load() -> Any:

@@ -1,7 +1,8 @@
 """What the words for a model mean, read without importing any framework, and a fingerprint of its source.
 
 ``timm:resnet50``, ``torchvision:resnet50``, ``transformers:bert-base-uncased`` (configuration only, random weights),
-``my_module:build_model``, ``train.py:build_model``, ``object:FILE`` (a saved Python object), or a bare name, which is looked
+``my_module:build_model``, ``train.py:build_model``, ``script:train.py`` (a whole training script, run up to its second step),
+``object:FILE`` (a saved Python object), or a bare name, which is looked
 up in timm, torchvision and transformers in that order.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 from ischeduler.core.errors import BadInput
 
-LIBRARIES = ("timm", "torchvision", "transformers")
+LIBRARIES = ("timm", "torchvision", "transformers", "keras")
 _NAME = re.compile(r"[\w.+/-]+")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _FORMS = "expected timm:NAME, torchvision:NAME, transformers:NAME, my_module:build_model, train.py:build_model or a bare name"
@@ -26,7 +27,7 @@ _MAX_HASHED_FILES = 200
 
 @dataclass(frozen=True)
 class Reference:
-    """``kind`` is of :data:`LIBRARIES`, 'module', 'file', 'object' or 'bare'; ``place`` the module or file, ``name`` the rest."""
+    """``kind`` is of :data:`LIBRARIES`, 'module', 'file', 'script', 'object' or 'bare'; ``place`` the module or file, ``name`` the rest."""
 
     kind: str
     place: str
@@ -47,6 +48,8 @@ def parse(reference: str) -> Reference:
         if not _NAME.fullmatch(name):
             raise BadInput(f"'{reference}' names no model of {place}; {_FORMS}.")
         return Reference(place, place, name)
+    if text.startswith("script:"):
+        return Reference("script", text[len("script:") :], "")
     if text.startswith("object:"):
         return Reference("object", text[len("object:") :], "")
     if not _ATTRIBUTE.fullmatch(name):
@@ -112,7 +115,7 @@ def source_fingerprint(reference: Reference, directory: str) -> str:
 
 def _source_file(reference: Reference, directory: str) -> Path | None:
     base = Path(directory or ".").resolve()
-    if reference.kind in ("file", "object"):
+    if reference.kind in ("file", "object", "script"):
         return base / reference.place
     if reference.kind == "module":
         stem = base / Path(*reference.place.split("."))
