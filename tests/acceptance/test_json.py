@@ -44,6 +44,7 @@ def test_no_schema_file_is_left_over() -> None:
         ("logs {run}", "logs"),
         ("move {run} lab/gpudbg", "run"),
         ("report {run}", "report"),
+        ("report --estimators", "estimator-report"),
         ("cancel {run}", "run"),
         ("clusters", "clusters"),
         ("clusters lab", "clusters"),

@@ -16,7 +16,7 @@ from ischeduler.estimators.memory.tracer import Tracer
 from ischeduler.estimators.registry import Registry
 from ischeduler.ports import EstimateRequest, EstimatorInfo
 
-WITHOUT_TORCH = ("given", "history", "profile", "queue", "startup-prior", "host-memory")
+WITHOUT_TORCH = ("given", "history", "scaling", "profile", "queue", "startup-prior", "host-memory")
 WITH_TORCH = ("trace", "roofline", "walltime", "charging")
 GIVEN = [{"run": "2h", "wait": "1h", "gpu_memory": "24G", "host_memory": "20G", "step_time": 0.2, "startup": 30, "checkpoint": 2}]
 

@@ -17,6 +17,7 @@ from ischeduler.estimators.steptime.devices import CpuCalibration
 from ischeduler.estimators.steptime.estimator import RooflineEstimator
 from ischeduler.estimators.walltime.formula import StartupEstimator, WalltimeEstimator
 from ischeduler.estimators.walltime.history import HistoryEstimator, ProfileEstimator
+from ischeduler.estimators.walltime.scaling import ScalingEstimator
 from ischeduler.ports import EstimateRequest
 
 
@@ -43,7 +44,8 @@ def built_ins(
 
     estimators = [
         StartupEstimator(), HostMemoryPrior(), QueueEstimator(), CostEstimator(ask), WalltimeEstimator(ask),
-        RooflineEstimator(trace, calibrations), memory, ProfileEstimator(), HistoryEstimator(), given or GivenEstimator(),
+        RooflineEstimator(trace, calibrations), memory, ProfileEstimator(), HistoryEstimator(), ScalingEstimator(),
+        given or GivenEstimator(),
     ]
     registry = default_registry(estimators) if plug_ins else Registry(estimators)
     return BuiltIns(registry, tracer, memory)

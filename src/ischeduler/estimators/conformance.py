@@ -22,12 +22,22 @@ from ischeduler.estimators.contract import (
     request_from_json,
     request_to_json,
 )
+from ischeduler.estimators.runtimes.limits import AnswerBroken, RuntimeFailed
+from ischeduler.estimators.runtimes.messages import parsed
+from ischeduler.estimators.runtimes.plugin import PluginEstimator
+from ischeduler.estimators.runtimes.words import clean
 from ischeduler.ports import EstimateRequest, Estimator, EstimatorInfo
 
 NOW = 1_800_000_000.0
 TIME_LIMIT_S = 180.0
 SECOND_LIMIT_S = 5.0
 _SCALES = ("run_time", "cost")
+
+
+BAD_MESSAGES: dict[str, bytes] = {
+    "no JSON": b"{", "no object": b"[]", "another version": b'{"contract": "99", "quantity": "run_time"}',
+    "an unknown quantity": b'{"contract": "1", "quantity": "colour", "now": 0, "workload": {}}',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,14 @@ def check(estimator: Estimator, *, workload: Workload | None = None, time_limit_
         return findings
     for quantity in estimator.info.quantities:
         findings += _quantity(estimator, example(quantity, workload), time_limit_s)
+    return findings
+
+
+def check_plugin(estimator: Estimator, *, workload: Workload | None = None, time_limit_s: float = TIME_LIMIT_S) -> list[Finding]:
+    """:func:`check`, and for a plug-in in a runtime of its own also what it makes of messages that nobody should send."""
+    findings = check(estimator, workload=workload, time_limit_s=time_limit_s)
+    if isinstance(estimator, PluginEstimator):
+        findings += [_message(estimator, what, message) for what, message in BAD_MESSAGES.items()]
     return findings
 
 
@@ -96,6 +114,8 @@ def _quantity(estimator: Estimator, request: EstimateRequest, time_limit_s: floa
     started = time.monotonic()
     try:
         answer = estimator.estimate(request_from_json(json.loads(json.dumps(request_to_json(request)))))
+    except (AnswerBroken, RuntimeFailed) as error:
+        return [Finding(f"{name}: answers", "broken", f"Of the example: {error}")]
     except EstimatorFailed as error:
         return [_sentence(name, str(error))]
     except Exception as error:
@@ -181,8 +201,23 @@ def _refusal(estimator: Estimator, request: EstimateRequest) -> Finding:
     bad = replace(request, workload=work, history=())
     try:
         estimator.estimate(bad)
+    except (AnswerBroken, RuntimeFailed) as error:
+        return Finding(name, "broken", f"On an unknown model: {error}")
     except (EstimatorFailed, BadInput) as error:
         return Finding(name, "ok" if " " in str(error) else "broken", f"It refuses an unknown model: {error}")
     except Exception as error:
         return Finding(name, "broken", f"On an unknown model it raised {type(error).__name__} instead of EstimatorFailed.")
     return Finding(name, "ok", "Its answer does not depend on the model.")
+
+
+def _message(estimator: PluginEstimator, what: str, message: bytes) -> Finding:
+    """A bad message must get a refusal in the contract's words and an orderly end."""
+    name = f"message: {what}"
+    try:
+        answer = parsed(estimator.runtime.exchange(message))
+    except EstimatorFailed as error:
+        return Finding(name, "broken", f"Expected a refusal in JSON; {error}")
+    words = answer.get("error")
+    if isinstance(words, str) and " " in words:
+        return Finding(name, "ok", f"It refuses: {clean(words, 120)}")
+    return Finding(name, "broken", "Expected an error of one sentence in its answer.")

@@ -110,7 +110,7 @@ class Estimators:
         """The registry's walltime composite would ask for its parts again; they are at hand."""
         own = [e for e in self.registry.for_quantity("run_time") if e.info.name != "walltime"]
         try:
-            found, said = Registry(own).answer(replace(request, quantity="run_time"))
+            found, said = Registry(reversed(own)).answer(replace(request, quantity="run_time"))
             notes.update(dict.fromkeys(said))
             return found
         except EstimatorFailed as error:

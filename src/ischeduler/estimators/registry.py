@@ -39,6 +39,10 @@ class Registry:
         place = next((i for i, e in enumerate(self._all) if BASES.index(e.info.basis) >= rank), len(self._all))
         self._all.insert(place, estimator)
 
+    def add_problem(self, sentence: str) -> None:
+        """Remember why something could not be used; it is said with every plan."""
+        self.problems = (*self.problems, sentence)
+
     def __iter__(self) -> Any:
         return iter(tuple(self._all))
 

@@ -34,8 +34,14 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.core.run import Run
     from ischeduler.core.workload import Workload
     from ischeduler.estimators.conformance import Finding
+    from ischeduler.estimators.plugins.build import Built
+    from ischeduler.estimators.plugins.compare import Comparison
+    from ischeduler.estimators.plugins.publish import Published
+    from ischeduler.helper.calibrate import Calibration
     from ischeduler.helper.daemon import DaemonInfo
     from ischeduler.helper.doctor import Check
+    from ischeduler.helper.estimator_report import EstimatorReport
+    from ischeduler.helper.estimators import PluginRow, Recorded
     from ischeduler.helper.options import EstimateRow
     from ischeduler.helper.report import Report
     from ischeduler.plane.loop import TickReport
@@ -53,13 +59,20 @@ def bodies() -> dict[str, dict[str, Any]]:
         "events": {"run_id": str, "events": list[Event]},
         "logs": {"run_id": str, "path": str, "text": str},
         "report": {"report": Report},
+        "estimator-report": {"report": EstimatorReport},
+        "calibrate": {"calibrations": list[Calibration]},
         "profile": {"profile": HistoryRecord, "epoch_time_s": float | None},
         "clusters": {"clusters": list[Cluster]},
         "init": {"kind": str, "cluster": str, "partitions": list[str], "path": str, "written": bool},
         "doctor": {"healthy": bool, "checks": list[Check]},
         "config": {"settings": dict[str, Any]},
-        "estimators": {"estimators": list[EstimatorInfo], "problems": list[str]},
+        "estimators": {"estimators": list[EstimatorInfo], "problems": list[str], "plugins": list[PluginRow]},
         "estimator-check": {"name": str, "conforms": bool, "findings": list[Finding]},
+        "estimator-new": {"folder": str, "files": list[str]},
+        "estimator-build": {"built": Built},
+        "estimator-plugin": {"plugin": PluginRow | None},
+        "estimator-compare": {"comparison": Comparison, "recorded": Recorded},
+        "estimator-publish": {"published": Published},
         "sandbox": {"name": str, "sandbox": SandboxStatus | None},
         "tick": {"tick": TickReport},
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
