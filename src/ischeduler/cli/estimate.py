@@ -32,6 +32,9 @@ def estimate(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say for each figure where it comes from and how sure it is.")
     ] = False,
+    memory_parts: Annotated[
+        bool, typer.Option("--memory-parts", help="Card memory part by part, the largest batch, and what would make it fit.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Say what a training will need: memory, time, queue wait. Each figure is p50-p90. Exit code 1 when nothing could answer."""
@@ -40,9 +43,11 @@ def estimate(
         here.workload(source, workload), clusters=_names(clusters), partitions=_names(partition), assume=assume
     )
     rows = here.planning.estimates(request, here.clock.now())
+    details, unsaid = here.planning.memory_details(request, here.clock.now()) if memory_parts else ([], [])
     known = any(r.needs.run or r.needs.step_time or r.needs.gpu_memory or r.needs.host_memory for r in rows)
     if as_json:
-        output.document("isched.estimate/1", {"workload": to_plain(request.workload), "estimates": [to_plain(r) for r in rows]})
+        answer = {"estimates": [to_plain(r) for r in rows], "memory": [to_plain(d) for d in details]}
+        output.document("isched.estimate/1", {"workload": to_plain(request.workload), **answer})
         return 0 if known else 1
     header = ("WHERE", "NODE", "BATCH", "STEP", "RUN", "GPU MEMORY", "MEMORY", "WAIT", "HOW KNOWN")
     output.table(header, [_row(r) for r in rows])
@@ -53,7 +58,11 @@ def estimate(
             for name, value in _parts(row).items():
                 if value is not None:
                     output.line(f"  {name}: {value.source}, {value.basis}. {value.reason}")
-    for words in dict.fromkeys(n for r in rows for n in r.needs.notes):
+    for detail in details:
+        output.line()
+        for text in detail.lines():
+            output.line(text)
+    for words in dict.fromkeys([*(n for r in rows for n in r.needs.notes), *unsaid]):
         output.note(f"Note: {words}")
     return 0 if known else 1
 

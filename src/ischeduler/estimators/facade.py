@@ -18,6 +18,7 @@ from ischeduler.core.workload import Workload
 from ischeduler.estimators.builtins import BuiltIns, built_ins
 from ischeduler.estimators.cost import cost_of
 from ischeduler.estimators.given import GivenEstimator, read_given
+from ischeduler.estimators.memory.estimator import TraceEstimator
 from ischeduler.estimators.memory.report import BatchModel, smallest_accumulation
 from ischeduler.estimators.registry import Registry
 from ischeduler.estimators.walltime.formula import run_time
@@ -95,6 +96,11 @@ class Estimators:
         """The gradient accumulation that would make this workload's batch fit a card; None when none would."""
         model = self.batch_model(workload)
         return None if model is None else smallest_accumulation(model, workload, memory_bytes)
+
+    @property
+    def memory(self) -> TraceEstimator:
+        """The traced memory, part by part."""
+        return self._parts.trace
 
     def batch_model(self, workload: Workload) -> BatchModel | None:
         """Memory as a line in the batch; None when nothing was traced."""

@@ -42,6 +42,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.doctor import Check
     from ischeduler.helper.estimator_report import EstimatorReport
     from ischeduler.helper.estimators import PluginRow, Recorded
+    from ischeduler.helper.memory_details import MemoryDetail
     from ischeduler.helper.options import EstimateRow
     from ischeduler.helper.report import Report
     from ischeduler.plane.loop import TickReport
@@ -51,7 +52,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     plan = {f.name: get_type_hints(PlanSet)[f.name] for f in dataclasses.fields(PlanSet)}
     return {
         "plan": plan,
-        "estimate": {"workload": Workload, "estimates": list[EstimateRow]},
+        "estimate": {"workload": Workload, "estimates": list[EstimateRow], "memory": list[MemoryDetail]},
         "script": {"where": str, "script": str},
         "run": {"run": Run},
         "runs": {"runs": list[Run]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, NotFound
@@ -18,6 +19,9 @@ from ischeduler.planning.candidates import Candidate, CandidateKey, candidates
 from ischeduler.planning.planner import plan as make_plan
 from ischeduler.planning.planner import survey
 from ischeduler.wiring import Services, Settings
+
+if TYPE_CHECKING:
+    from ischeduler.helper.memory_details import MemoryDetail
 
 STALE_CLUSTER_S = 30 * 86400.0
 
@@ -60,6 +64,15 @@ class Planning:
         places = candidates(request.workload, scene.clusters, accounts=accounts, qos=qos)
         needs = self._ask(places, scene, request.assume, now)
         return [EstimateRow(k.cluster, k.partition, k.node_type, k.batch_size, n) for k, n in needs.items()]
+
+    def memory_details(self, request: PlanRequest, now: float) -> tuple[list[MemoryDetail], list[str]]:
+        """Card memory part by part on every kind of card there is, and what could not be said."""
+        from ischeduler.helper.memory_details import memory_details
+
+        scene = self._look(request, now)
+        sizes = request.workload.batch_size
+        batches = sizes if isinstance(sizes, tuple) else (sizes,)
+        return memory_details(self._services.estimators(request.assume), request.workload, batches, scene.clusters)
 
     def replan(self, run: Run, reason: str, now: float) -> Sequence[Plan]:
         """Options for what is left of a run, best first (the plane's question; see the port)."""
