@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ischeduler.core.estimate import Estimate
+from ischeduler.estimators.calibration.record import records
 from ischeduler.estimators.cost import CostEstimator
 from ischeduler.estimators.given import GivenEstimator
+from ischeduler.estimators.memory.calibration import DeviceCalibration
 from ischeduler.estimators.memory.estimator import TraceEstimator, tracing
 from ischeduler.estimators.memory.prior import HostMemoryPrior
 from ischeduler.estimators.memory.tracer import Tracer
@@ -30,6 +32,16 @@ class BuiltIns:
     trace: TraceEstimator
 
 
+def measured_contexts() -> dict[str, DeviceCalibration]:
+    """What CUDA and its libraries were seen to take on this user's cards (``isched calibrate``), by accelerator."""
+    readable, _ = records()
+    return {
+        r.accelerator: DeviceCalibration(float(r.context_bytes), source=f"isched calibrate, torch {r.torch}")
+        for r in reversed(readable)  # the newest last
+        if r.accelerator and r.context_bytes
+    }
+
+
 def built_ins(
     *, given: GivenEstimator | None = None, tracer: Tracer | None = None,
     calibrations: Mapping[str, CpuCalibration] | None = None, plug_ins: bool = True,
@@ -37,7 +49,7 @@ def built_ins(
     """Everything wired. ``calibrations`` are measured CPU coefficients by node type name."""
     tracer = tracer or Tracer()
     trace = tracing(tracer)
-    memory = TraceEstimator(trace)
+    memory = TraceEstimator(trace, measured_contexts())
 
     def ask(request: EstimateRequest) -> Estimate:
         return registry.answer(request)[0]

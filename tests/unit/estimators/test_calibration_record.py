@@ -97,3 +97,16 @@ def test_loading_and_several_cards_are_part_of_the_step() -> None:
     pair = estimator.estimate(request("step_time", workload=replace(WORK, gpus=2), node_type=replace(GPU, accelerators_per_node=2)))
     assert plain.p50 < pair.p50 < 1.2 * plain.p50
     assert "scaling efficiency" in pair.reason
+
+
+def test_a_measured_context_reaches_the_memory_estimator(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    from ischeduler.estimators.builtins import measured_contexts
+    from ischeduler.estimators.calibration.record import CalibrationRecord, write
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert measured_contexts() == {}
+    write(CalibrationRecord("v100-32g", "2.12.0", 1.0, context_bytes=500))
+    write(CalibrationRecord("v100-32g", "2.13.0", 2.0, context_bytes=700))
+    write(CalibrationRecord("a100-40g", "2.13.0", 2.0))
+    (found,) = measured_contexts().values()
+    assert (found.context_bytes, found.source) == (700.0, "isched calibrate, torch 2.13.0")
