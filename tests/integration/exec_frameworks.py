@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+from ischeduler.estimators.memory.torch_private import mend_torchvision
+
+mend_torchvision()  # PyPI's torchvision does not load beside a CPU build of torch, and the frameworks import it
 which, out, epochs, stop = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 torch.set_num_threads(1)
 
@@ -73,9 +76,6 @@ def lightning() -> None:
 
 
 def hf() -> None:
-    from ischeduler.estimators.memory.torch_private import mend_torchvision
-
-    mend_torchvision()  # PyPI's torchvision does not load beside a CPU build of torch, and transformers imports it
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments, set_seed
 
     from ischeduler.training.callbacks_hf import CheckpointCallback

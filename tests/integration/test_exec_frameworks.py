@@ -14,12 +14,10 @@ from exec_runs import Exec, environ
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 SCRIPT = str(Path(__file__).with_name("exec_frameworks.py"))
+MEND = "from ischeduler.estimators.memory.torch_private import mend_torchvision; mend_torchvision(); "
 NEEDS = {
     "lightning": "import lightning.pytorch",
-    "hf": (
-        "from ischeduler.estimators.memory.torch_private import mend_torchvision; mend_torchvision(); "
-        "from transformers import Trainer, TrainingArguments; TrainingArguments(output_dir='/nowhere')"
-    ),
+    "hf": "from transformers import Trainer, TrainingArguments; TrainingArguments(output_dir='/nowhere')",
     "keras": "import keras; assert keras.backend.backend() == 'torch'",
 }
 
@@ -28,7 +26,7 @@ NEEDS = {
 def why_not(framework: str) -> str:
     """Why a framework cannot be used in this environment; empty when it can."""
     env = {**os.environ, "KERAS_BACKEND": "torch"}
-    done = subprocess.run([sys.executable, "-c", NEEDS[framework]], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", MEND + NEEDS[framework]], env=env, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 

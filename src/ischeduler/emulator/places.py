@@ -103,7 +103,7 @@ class Places(TorchFunctionMode):
         keeps = tensor.requires_grad or size_bytes <= _SMALL_BYTES or isinstance(tensor, torch.nn.Parameter)
         out = tensor.clone() if keeps else torch.empty_like(tensor)
         device.book(out, real=keeps)
-        self._timing.upload(device, tensor, waits=waits)
+        self._timing.upload(device, tensor, waits=waits and size_bytes > _SMALL_BYTES)  # CUDA stages small copies and goes on
         return out
 
     def _download(self, tensor: torch.Tensor) -> torch.Tensor:
