@@ -16,6 +16,7 @@ from typing import Protocol
 RUN_AHEAD_S = 0.5
 """How far the host may be ahead of the device: CUDA's launch queue is finite, too."""
 _CHUNK_S = 0.002
+_LATEST_S = 0.02
 
 
 class Free(Protocol):
@@ -59,12 +60,15 @@ class Shared:
 
 
 class DeviceClock:
-    """Small pieces of work are gathered before they are queued. ``busy_s`` is all work so far."""
+    """Small pieces of work are gathered before they are queued. ``busy_s`` is all work so far.
+
+    An operating system wakes a sleeper late. What comes next is queued as if it had not: the delay is the host's, not the card's.
+    """
 
     def __init__(self, free: Free, *, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:
         self._free, self._now, self._sleep = free, now, sleep
         self._gathered_s = 0.0
-        self._done_at = 0.0
+        self._done_at = self._late_s = 0.0
         self.busy_s = self.waited_s = 0.0
 
     def run(self, seconds: float) -> None:
@@ -90,10 +94,12 @@ class DeviceClock:
 
     def _flush(self) -> None:
         if self._gathered_s > 0.0:
-            self._done_at = self._free.queue(self._gathered_s, self._now())
-            self._gathered_s = 0.0
+            self._done_at = self._free.queue(self._gathered_s, self._now() - self._late_s)
+            self._gathered_s = self._late_s = 0.0
 
     def _wait(self, seconds: float) -> None:
         if seconds > 0:
             self.waited_s += seconds
+            began = self._now()
             self._sleep(seconds)
+            self._late_s = min(_LATEST_S, max(0.0, self._now() - began - seconds))

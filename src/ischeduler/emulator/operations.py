@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ischeduler.emulator.device import Devices, EmulatedDevice
 from ischeduler.emulator.timing import Timing
 from ischeduler.estimators.memory import torch_private
 
+_LONG = 16
 _SMALL = 4096
 """Results of up to this many elements are zeros; larger ones stay untouched memory, which nobody pays for."""
 _READS = ("aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero")
@@ -161,7 +163,15 @@ def _on_meta(value: Any) -> Any:
 
 
 def _key(func: Any, args: Any, kwargs: Any) -> Any:
+    if args and isinstance(args[0], (list, tuple)) and len(args[0]) > _LONG and _in_place(func):
+        ends = _part((args[0][0], args[0][-1]))
+        return (func, len(args[0]), ends, sum(t.numel() for t in args[0]))  # a long list of parameters, and nothing is returned
     return (func, _part(args), _part(tuple(kwargs.items())) if kwargs else ())
+
+
+@cache
+def _in_place(func: Any) -> bool:
+    return not func._schema.returns
 
 
 def _part(value: Any) -> Any:
