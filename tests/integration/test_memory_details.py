@@ -41,3 +41,12 @@ def test_parts_add_up_and_changes_are_tried_only_where_it_does_not_fit(tmp_path:
     assert {"activation checkpointing", "bf16", "8-bit optimizer"} <= tried.keys()
     assert tried["8-bit optimizer"]["total"]["p50"] <= large["total"]["p50"]
     assert tried["bf16"]["total"]["p50"] < 0.7 * large["total"]["p50"]
+
+
+def test_the_planners_advice_is_the_batch_that_fits(tmp_path: Path) -> None:
+    arguments = ["--model", "timm:resnet18", "--clusters", "pitzer", "--partition", "gpu-exp", "--batch-size", "4096", "--samples", "9000"]
+    exact = next(d["largest_batch"] for d in details(tmp_path, *arguments) if d["accelerator"] == "v100-32g")
+    command = [sys.executable, "-m", "ischeduler.cli.main", "plan", *arguments, "--all"]
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "ISCHED_BATCH_KIND": "local"}
+    told = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False).stdout
+    assert f"batch {exact} fits" in told, told

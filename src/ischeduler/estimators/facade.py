@@ -12,6 +12,7 @@ from ischeduler.core.errors import BadInput, EstimatorFailed, IschedError
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.jobs import Probe, Resources
+from ischeduler.core.memory_model import MemoryModel
 from ischeduler.core.plan import Needs
 from ischeduler.core.snapshot import QueueSnapshot
 from ischeduler.core.workload import Workload
@@ -76,12 +77,23 @@ class Estimators:
         notes: dict[str, None] = dict.fromkeys(self.registry.problems)
         ask = lambda quantity: self._ask(request, quantity, notes)  # noqa: E731
         step, startup, checkpoint = ask("step_time"), ask("startup"), ask("checkpoint")
+        memory = ask("gpu_memory") if resources.gpus_per_node else None
         return Needs(
             step_time=step, startup=startup, checkpoint=checkpoint,
             run=self._run(request, step, startup, checkpoint, notes) if workload.samples else None,
-            gpu_memory=ask("gpu_memory") if resources.gpus_per_node else None,
-            host_memory=ask("host_memory"), wait=ask("queue_wait"), notes=tuple(notes),
+            gpu_memory=memory, host_memory=ask("host_memory"), wait=ask("queue_wait"), notes=tuple(notes),
+            memory_model=self._line(workload, node_type, memory),
         )
+
+    def _line(self, workload: Workload, node_type: NodeType, memory: Estimate | None) -> MemoryModel | None:
+        """Where a traced workload does not fit the card: which batch would."""
+        card = node_type.accelerator
+        if memory is None or card is None or memory.basis != "trace" or not card.memory_bytes or memory.p90 <= card.memory_bytes:
+            return None
+        try:
+            return self._parts.trace.line_to_the_edge(workload, card.memory_bytes, card.name)
+        except IschedError:
+            return None  # another estimator answered for the memory
 
     def cost(self, run: Estimate, cluster: Cluster, partition: Partition, node_type: NodeType, resources: Resources) -> Estimate:
         """What one job of that run time is charged."""

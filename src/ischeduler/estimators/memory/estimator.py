@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ischeduler.core.estimate import Estimate
+from ischeduler.core.memory_model import MemoryModel
 from ischeduler.core.workload import Workload
 from ischeduler.estimators.evidence import NoEvidence, resources_of
 from ischeduler.estimators.memory import host
@@ -14,7 +15,7 @@ from ischeduler.estimators.memory.allocator_conf import AllocatorConf
 from ischeduler.estimators.memory.calibration import DeviceCalibration
 from ischeduler.estimators.memory.interpreter import of_environment
 from ischeduler.estimators.memory.remedies import Remedy, remedies
-from ischeduler.estimators.memory.report import SOURCE, MemoryReport, Setting, largest_batch, memory_report
+from ischeduler.estimators.memory.report import SOURCE, MemoryReport, Setting, at_batch, largest_batch, memory_report
 from ischeduler.estimators.memory.sharding import Sharding
 from ischeduler.estimators.memory.spec import TraceReport, TraceSpec
 from ischeduler.estimators.memory.tracer import Tracer
@@ -87,6 +88,18 @@ class TraceEstimator:
     def largest_batch_that_fits(self, workload: Workload, memory_bytes: float, accelerator: str = "") -> int:
         """The largest batch whose p90 fits, by replaying the trace; 0 when not even one sample does."""
         return largest_batch(self._trace(workload), memory_bytes, self.setting(workload, accelerator))
+
+    def line_to_the_edge(self, workload: Workload, memory_bytes: float, accelerator: str = "") -> MemoryModel | None:
+        """Memory as a line in the batch through this batch and the largest that fits, both replayed; None where there is no such line."""
+        largest = self.largest_batch_that_fits(workload, memory_bytes, accelerator)
+        if largest in (0, workload.batch):
+            return None
+        trace, setting = self._trace(workload), self.setting(workload, accelerator)
+        try:
+            edge = memory_report(at_batch(trace, largest), setting=setting)
+        except ValueError:  # this trace speaks for its own batch alone
+            return None
+        return MemoryModel.through({workload.batch: self._report(trace, setting).total.p90, largest: edge.total.p90})
 
     def remedies(self, workload: Workload, memory_bytes: float, accelerator: str = "") -> tuple[Remedy, ...]:
         """What would make it fit, each change traced."""
