@@ -48,7 +48,10 @@ def write_configuration(spec: SandboxSpec, layout: Layout, ports: Ports) -> None
 
 
 def make_database(layout: Layout) -> None:
-    """An empty MariaDB with one user, ``slurm``, who logs in by its uid over the socket and so needs no password."""
+    """An empty MariaDB with one user, ``slurm``, who logs in by its uid over the socket and so needs no password.
+
+    It is made beside its place and moved there when complete: the installer of a killed start may still be writing its own.
+    """
     data = layout.database / "data"
     _directory(layout.database, owner="mysql")
     _directory(layout.database / "tmp", owner="mysql", mode=0o700)
@@ -57,13 +60,17 @@ def make_database(layout: Layout) -> None:
     _closed_file(layout.database / "init.sql", f"CREATE DATABASE IF NOT EXISTS slurm_acct_db;\n{grant}".encode(), owner="mysql")
     if (data / "complete").exists():
         return
-    shutil.rmtree(data, ignore_errors=True)
-    _directory(data, owner="mysql", mode=0o700)
-    argv = [host.program("mariadb-install-db"), *daemons.database_options(layout), "--user=mysql", "--skip-test-db"]
+    made = layout.database / f"data.{os.getpid()}"
+    for leftover in (data, made):
+        shutil.rmtree(leftover, ignore_errors=True)
+    _directory(made, owner="mysql", mode=0o700)
+    options = [*daemons.database_options(layout), f"--datadir={made}"]  # the later one counts
+    argv = [host.program("mariadb-install-db"), *options, "--user=mysql", "--skip-test-db"]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise SandboxError(f"mariadb-install-db failed: {(done.stderr or done.stdout).strip()[-300:]}")
-    (data / "complete").touch()
+    (made / "complete").touch()
+    made.replace(data)
 
 
 def _directory(path: Path, *, owner: str = "", mode: int = 0o755) -> None:
