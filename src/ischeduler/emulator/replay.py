@@ -117,8 +117,7 @@ class Replay:
             seen.reached = [p.grad is not None for p in parameters]
             seen.reached = seen.reached if any(seen.reached) else [True] * len(parameters)
         self._timing.replayed_forward(device, seen.forward_s)
-        kept = not _watched() and all(p.grad is not None or not r for p, r in zip(parameters, seen.reached, strict=True))
-        tensors = iter(_Replayed.apply(seen, device, self._timing, kept, *parameters))
+        tensors = iter(_Replayed.apply(seen, device, self._timing, *parameters))
         leaves = [next(tensors) if isinstance(leaf, _Tensor) else leaf for leaf in seen.leaves]
         return _pytree.tree_unflatten(leaves, seen.tree)
 
@@ -142,10 +141,8 @@ class _Replayed(torch.autograd.Function):
     """A whole model as one node: results out of nothing, a gradient for each parameter."""
 
     @staticmethod
-    def forward(ctx: Any, seen: _Seen, device: EmulatedDevice, timing: Timing, kept: bool, *parameters: torch.Tensor) -> Any:
-        ctx.seen, ctx.device, ctx.timing = seen, device, timing
-        wanted = [reached and not kept for reached in seen.reached]  # gradients that are there already stay
-        ctx.shapes = [(tuple(p.shape), p.dtype) if w else None for p, w in zip(parameters, wanted, strict=True)]
+    def forward(ctx: Any, seen: _Seen, device: EmulatedDevice, timing: Timing, *parameters: torch.Tensor) -> Any:
+        ctx.seen, ctx.device, ctx.timing, ctx.parameters = seen, device, timing, parameters
         results = [leaf for leaf in seen.leaves if isinstance(leaf, _Tensor)]
         outs = tuple(device.book(torch.zeros(leaf.size, dtype=leaf.dtype)) for leaf in results)
         ctx.mark_non_differentiable(*(o for o, leaf in zip(outs, results, strict=True) if not leaf.differentiable))
@@ -154,8 +151,12 @@ class _Replayed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.timing.replayed_backward(ctx.device, ctx.seen.backward_s)
-        made = [None if s is None else ctx.device.book(torch.empty(s[0], dtype=s[1])) for s in ctx.shapes]
-        return (None, None, None, None, *made)
+        watched = _watched()
+        made = [
+            ctx.device.book(torch.empty(tuple(p.shape), dtype=p.dtype)) if reached and (watched or p.grad is None) else None
+            for p, reached in zip(ctx.parameters, ctx.seen.reached, strict=True)
+        ]  # a gradient that is there already stays as it is
+        return (None, None, None, *made)
 
 
 def _watched() -> bool:

@@ -59,7 +59,9 @@ def test_every_job_has_its_own_cards_and_waits_for_them(tmp_path: Path) -> None:
     batch = machine(tmp_path, "v100-32g:3")
     batch.submit(job(tmp_path, "a", 2, 300))
     first = batch.submit(job(tmp_path, "b", 1, 300))
-    until(batch, "b", JobState.RUNNING)
+    for key in "ab":
+        while not (tmp_path / f"{key}.out").exists() or not (tmp_path / f"{key}.out").read_text():
+            time.sleep(0.05)
     batch.submit(job(tmp_path, "c", 1))
     batch.submit(job(tmp_path, "d", 0))
     assert batch.observe([JobRef("c")]).jobs["c"][0].state is JobState.PENDING
