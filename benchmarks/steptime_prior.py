@@ -123,24 +123,61 @@ def _point(sample: Sample) -> Point:
     return Point(replace(sample.device, name=sample.card), sample.kernels, "fp32", sample.seconds)
 
 
-def unseen_cards(samples: Sequence[Sample]) -> list[float]:
-    """log(measured / predicted) of latencies on cards of architectures that were left out whole."""
-    misses: list[float] = []
-    for architecture in sorted({s.device.architecture for s in samples}):
-        shared, _ = fitted([s for s in samples if s.device.architecture != architecture], [])
-        misses += [math.log(s.seconds / load(s, shared[s.phase]).seconds) for s in samples if s.device.architecture == architecture]
+def as_shipped(samples: Sequence[Sample], wholes: Sequence[Whole]) -> dict[str, list[float]]:
+    """Family -> log(measured / predicted) of its steps by a prior that saw nothing of the family, nor, where its architecture
+    has several cards, of the card: what a user's model meets on a card of a known architecture."""
+    misses: dict[str, list[float]] = {}
+    split = [s for w in wholes for s in w.samples(dict.fromkeys(PHASES, START))]
+    for family in sorted({s.family for s in (*samples, *split)}):
+        rest = [w for w in wholes if w.samples(dict.fromkeys(PHASES, START))[0].family != family]
+        shared, own = fitted([s for s in samples if s.family != family], rest)
+        kinds = {s.card: s.device.architecture for s in (*samples, *split)}
+        for card in sorted({s.card for s in (*samples, *split) if s.family == family}):
+            cousins = [c for c in own if kinds[c] == kinds[card]]
+            cousins = [c for c in cousins if c != card] or cousins
+            shares = {p: _middle([own[c][p] for c in cousins]) for p in PHASES} if cousins else shared
+            steps: dict[str, list[Sample]] = {}
+            for sample in samples:
+                if (sample.family, sample.card) == (family, card):
+                    steps.setdefault(sample.group, []).append(sample)
+            for parts in steps.values():
+                misses.setdefault(family, []).append(_miss(parts, shares))
+            for whole in wholes:
+                parts = whole.samples(shares)
+                if (parts[0].family, whole.card) == (family, card):
+                    misses.setdefault(family, []).append(_whole_miss(whole, parts, shares))
     return misses
 
 
-def unlike_models(samples: Sequence[Sample], wholes: Sequence[Whole]) -> list[float]:
-    """log(measured / predicted) of steps of a kind that was left out whole: vision from transformers alone, and one source from others."""
-    misses: list[float] = []
+def _miss(parts: Sequence[Sample], shares: Mapping[str, Shares]) -> float:
+    return math.log(sum(s.seconds for s in parts) / sum(load(s, shares[s.phase]).seconds for s in parts))
+
+
+def _whole_miss(whole: Whole, parts: Sequence[Sample], shares: Mapping[str, Shares]) -> float:
+    return math.log(whole.seconds / (sum(load(s, shares[s.phase]).seconds for s in parts) + _update_s(whole)))
+
+
+def unseen_cards(samples: Sequence[Sample]) -> dict[str, list[float]]:
+    """Architecture -> log(measured / predicted) of latencies on its cards, all of which were left out."""
+    misses: dict[str, list[float]] = {}
+    for architecture in sorted({s.device.architecture for s in samples}):
+        shared, _ = fitted([s for s in samples if s.device.architecture != architecture], [])
+        misses[architecture] = [
+            math.log(s.seconds / load(s, shared[s.phase]).seconds) for s in samples if s.device.architecture == architecture
+        ]
+    return misses
+
+
+def unlike_models(samples: Sequence[Sample], wholes: Sequence[Whole]) -> dict[str, list[float]]:
+    """Family -> log(measured / predicted) of steps of a kind that was left out whole: vision from transformers alone, and one
+    source from others."""
+    misses: dict[str, list[float]] = {}
     for card in sorted({w.card for w in wholes}):
         shared, own = fitted(samples, [w for w in wholes if (w.card == TIMM_CARD) != (card == TIMM_CARD)])
         shares = own.get(card, shared)
         for whole in (w for w in wholes if w.card == card):
-            parts = [load(s, shares[s.phase]).seconds for s in whole.samples(shares)]
-            misses.append(math.log(whole.seconds / (sum(parts) + _update_s(whole))))
+            parts = whole.samples(shares)
+            misses.setdefault(parts[0].family, []).append(_whole_miss(whole, parts, shares))
     return misses
 
 
@@ -152,22 +189,42 @@ def document(logs: Logs) -> dict[str, Any]:
     shared, own = fitted(samples, wholes)
     split = [s for w in wholes for s in w.samples(own[w.card])]
     held = held_out([*samples, *split], stiffness=STIFFNESS, say=lambda words: print(f"  {words}", file=sys.stderr, flush=True))
-    seen = [h.miss for h in held]
     after = [math.log(h.sample.seconds / seconds) for h, seconds in after_one_step(held)]
+    shipped = as_shipped(samples, wholes)
+    language = {s.family for s in samples}
+    products = {f: m for f, m in shipped.items() if f in language}
+    vision = {f: m for f, m in shipped.items() if f not in language}
     unseen = unseen_cards(samples)
     unlike = unlike_models(samples, wholes)
     corrected = _interval(after, least=0.10)
-    architectures = {"": _coefficients(shared, _interval([*unseen, *unlike]), corrected, "all architectures")}
+    places, kinds = of_groups(unseen), of_groups(unlike)
+    anywhere = min(places[0], kinds[0]), max(places[1], kinds[1])
+    architectures = {"": _coefficients(shared, anywhere, anywhere, corrected, "all architectures")}
     for name in sorted({s.device.architecture for s in (*samples, *split)} - {""}):
         cards = sorted({s.card for s in (*samples, *split) if s.device.architecture == name})
         phases = {p: _middle([own[c][p] for c in cards]) for p in PHASES}
-        architectures[name] = _coefficients(phases, _interval([*seen, *unlike]), corrected, ", ".join(cards))
+        ways = {f: [*vision.get(f, ()), *unlike.get(f, ())] for f in {*vision, *unlike}}
+        architectures[name] = _coefficients(phases, of_groups(ways), of_groups(products), corrected, ", ".join(cards))
     return {
         "schema": "isched.steptime-prior/1", "architectures": architectures,
         "provenance": _provenance(len(samples), wholes, {
-            "unseen model families": seen, "unseen architectures": unseen, "vision models from other sources": unlike, "after one step": after,
+            "unseen transformer families and cards": _all(products), "unseen vision families": _all(vision),
+            "unseen architectures": _all(unseen), "vision models from other sources": _all(unlike), "after one step": after,
         }),
     }
+
+
+def of_groups(misses: Mapping[str, Sequence[float]]) -> tuple[float, float]:
+    """p10 and p90 to state of a group nobody saw: the tenth of the groups' own p10s and p90s that are widest, the very widest
+    where there are fewer than nineteen groups (group-wise conformal ranks)."""
+    rank = max(0, math.floor(0.1 * (len(misses) + 1)) - 1)
+    lows = sorted(quantile(group, 0.1) for group in misses.values())
+    highs = sorted((quantile(group, 0.9) for group in misses.values()), reverse=True)
+    return min(0.0, lows[rank]), max(0.0, highs[rank])
+
+
+def _all(groups: Mapping[str, Sequence[float]]) -> list[float]:
+    return [m for group in groups.values() for m in group]
 
 
 def _provenance(
@@ -196,9 +253,10 @@ def _interval(misses: Sequence[float], least: float = 0.0) -> tuple[float, float
 
 
 def _coefficients(
-    phases: Mapping[str, Shares], residual: tuple[float, float], corrected: tuple[float, float], origin: str
+    phases: Mapping[str, Shares], residual: tuple[float, float], products: tuple[float, float], corrected: tuple[float, float],
+    origin: str,
 ) -> dict[str, Any]:
-    whole = Coefficients({**phases, "optimizer": phases["backward"]}, residual, corrected, origin).to_json()
+    whole = Coefficients({**phases, "optimizer": phases["backward"]}, residual, corrected, origin, products=products).to_json()
     return {k: v for k, v in whole.items() if k != "provenance"}
 
 

@@ -13,10 +13,11 @@ from ischeduler.core.cluster import Accelerator
 from ischeduler.core.errors import EstimatorFailed
 from ischeduler.core.workload import Workload
 from ischeduler.estimators.memory.spec import TraceReport
+from ischeduler.estimators.steptime.correction import DEVICE_SPREAD, NOISE, MeasuredStep, corrected_by
 from ischeduler.estimators.steptime.devices import CpuCalibration, of_accelerator
 from ischeduler.estimators.steptime.estimator import RooflineEstimator
 from ischeduler.estimators.steptime.oplog import OpRow, at_batch, convolution_kind, grouped, kind_of
-from ischeduler.estimators.steptime.roofline import step_seconds
+from ischeduler.estimators.steptime.roofline import phase_loads, step_seconds
 
 ROWS = (
     OpRow("forward", "conv3x3", "fp32", 4e10, 1e8, 20), OpRow("forward", "elementwise", "fp32", 0, 2e8, 20),
@@ -94,7 +95,11 @@ def test_one_measured_step_corrects_other_batches() -> None:
     half = step_seconds(at_batch(ROWS, 0.5), V100, "fp32")
     profile = finished(kind="profile", batch_size=16, step_time_s=3 * half)
     corrected = estimator.estimate(request("step_time", history=(profile,)))
-    assert corrected.p50 == pytest.approx(3 * plain.p50, rel=0.05)  # a little is credited to noise
+    parts = [phase_loads(at_batch(ROWS, f), V100, "fp32") for f in (0.5, 1.0)]
+    factor = corrected_by([MeasuredStep(tuple(parts[0][p] for p in ("forward", "backward", "optimizer")), 3 * half)])
+    assert corrected.p50 == pytest.approx(factor.seconds(tuple(parts[1].values())))
+    noise = (NOISE / DEVICE_SPREAD) ** 2  # the share of the logarithm that the prior keeps, as the device bounds this step
+    assert corrected.p50 == pytest.approx(plain.p50 * 3 ** (1 / (1 + noise)), rel=1e-3)
     assert corrected.basis == "profile"
     assert corrected.p90 / corrected.p50 < plain.p90 / plain.p50
     assert "batch 16" in corrected.reason

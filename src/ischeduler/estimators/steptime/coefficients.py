@@ -78,17 +78,21 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """All phases of one device (or architecture). ``residual`` is (p10, p90) of log(measured / estimated) on unseen models."""
+    """All phases of one device (or architecture). ``residual`` is (p10, p90) of log(measured / estimated) on unseen models;
+    ``products`` the same of models that mostly multiply matrices, where those were looked at apart.
+    """
 
     phases: Mapping[str, Shares]
     residual: tuple[float, float] = (-0.3, 0.3)
     corrected: tuple[float, float] = (-0.12, 0.12)
     origin: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    products: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {
+        apart = {} if self.products is None else {"products": [_figures(v) for v in self.products]}
+        return apart | {
             "phases": {p: s.to_json() for p, s in self.phases.items()}, "residual": [_figures(v) for v in self.residual],
             "corrected": [_figures(v) for v in self.corrected], "origin": self.origin, "provenance": dict(self.provenance),
         }
@@ -100,10 +104,13 @@ class Coefficients:
             phases = {p: Shares.from_json(s) for p, s in data["phases"].items()}
             low, high = data["residual"]
             narrow, wide = data["corrected"]
+            products = tuple(map(float, data["products"])) if data.get("products") else None
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"Coefficients lack or misstate {error}; fit them again with isched calibrate.") from None
+        if products is not None and len(products) != 2:
+            raise BadInput("Coefficients misstate products; fit them again with isched calibrate.")
         return cls(phases, (float(low), float(high)), (float(narrow), float(wide)), str(data.get("origin", "")),
-                   dict(data.get("provenance", {})))
+                   dict(data.get("provenance", {})), products)
 
 
 def _figures(value: float) -> float:

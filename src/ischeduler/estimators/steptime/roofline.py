@@ -52,10 +52,14 @@ def loads_of(phases: Mapping[str, Iterable[Work]], device: Device, precision: st
 
 def residual(works: Iterable[Work], device: Device) -> tuple[float, float]:
     """(p10, p90) of log(true / estimated) of these kernels: the coefficients' own, wider where the prior has not seen their like."""
-    low, high = device.coefficients.residual
-    flops = {True: 0.0, False: 0.0}
+    known = device.coefficients
+    whole = convolved = unmeasured = 0.0
     for work in works:
-        flops[work.kind in CONVOLUTIONS and work.dtype == "fp32"] += work.count * work.flops
-    if is_prior(device.coefficients) and flops[True] > flops[False]:
-        return min(low, -UNMEASURED), max(high, UNMEASURED)
-    return low, high
+        flops = work.count * work.flops
+        whole += flops
+        if work.kind in CONVOLUTIONS:
+            convolved += flops
+            unmeasured += flops if work.dtype == "fp32" else 0.0
+    if is_prior(known) and unmeasured > whole / 2:
+        return min(known.residual[0], -UNMEASURED), max(known.residual[1], UNMEASURED)
+    return known.products if known.products and convolved < whole / 2 else known.residual
