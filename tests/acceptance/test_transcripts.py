@@ -107,7 +107,7 @@ def test_the_end_and_the_report(transcript: Transcript, world: World) -> None:
         attempts=(attempt,),
         progress=progress,
         spent=0.748,
-        message="training finished in 1 jobs",
+        message="training finished in one job",
     )
     transcript.type("status")
     transcript.type(f"report {run.id}")

@@ -54,7 +54,8 @@ def again(run: Run, now: float, policy: Policy, message: str) -> Run:
 
 
 def _finished(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
-    return end_as(run, RunState.COMPLETED, f"training finished in {len(run.attempts)} jobs", now)
+    jobs = "one job" if len(run.attempts) == 1 else f"{len(run.attempts)} jobs"
+    return end_as(run, RunState.COMPLETED, f"training finished in {jobs}", now)
 
 
 def _walltime(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
