@@ -171,6 +171,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def test_a_successor_that_starts_early_loses_no_step(tmp_path: Path, straight: str) -> None:
+    """Hand-over: the predecessor saves and leaves when its successor starts; nothing is done twice."""
+    run_dir, out = tmp_path / "run", tmp_path / "digest"
+    with Exec(run_dir, *command(out, 0.1), TEST_EVERY_S="3600") as first:
+        until(lambda: steps_done(first) >= 8)
+        with Exec(run_dir, *command(out), attempt=2, ISCHED_HANDOVER_S="60") as second:
+            assert first.finish()[0] == 85
+            left_at = first.events("checkpoint")[-1].data["step"]
+            assert second.finish()[0] == 0
+            resumed = second.events("resumed")[-1].data["step"]
+    assert resumed == left_at >= 8
+    assert max(e.data["step"] for e in first.events("progress") if e.token == Token(1)) <= left_at
+    assert out.read_text() == straight
+
+
 def test_a_disk_that_fills_up_and_is_freed(tmp_path: Path, small_disk: Path, straight: str) -> None:
     """Full from the start: no claim, no events, no checkpoints, and yet training goes on. Freed: all of it comes."""
     _fill(small_disk)

@@ -10,7 +10,7 @@ from ischeduler.core.jobs import Cause, JobSpec
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run
 from ischeduler.core.workload import Workload
-from ischeduler.plane.attempts import progressed, saved_and_leaving
+from ischeduler.plane.attempts import alive, progressed, saved_and_leaving
 from ischeduler.plane.reestimate import epoch_time, prior_epoch, training_left
 
 _STARTUP_GUESS_S, _CHECKPOINT_GUESS_S = 30.0, 10.0
@@ -131,6 +131,8 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
     }
     if workload.checkpoint_every_s is not None:
         variables["ISCHED_CHECKPOINT_EVERY_S"] = f"{workload.checkpoint_every_s:g}"
+    if any(a.number < attempt.number and alive(a) and not saved_and_leaving(a) for a in run.attempts):
+        variables["ISCHED_HANDOVER_S"] = f"{handover_s(run):.0f}"
     return JobSpec(
         key=attempt.key, name=attempt.key, partition=attempt.partition, resources=attempt.resources, command=wrapper,
         directory=workload.directory or run.directory, output=f"{run.directory}/logs/{attempt.number}.out",
@@ -138,6 +140,12 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         launcher=launcher_of(workload), processes_per_node=max(1, attempt.resources.gpus_per_node),
         exclude_nodes=run.excluded_nodes, comment=attempt.key, after=_follows(run, attempt),
     )
+
+
+def handover_s(run: Run) -> float:
+    """How long a successor that starts early waits for its predecessor to save and leave: generous, as the work since the last
+    checkpoint is what it costs to wait less; below the plane's own patience, which ends the predecessor."""
+    return min(200.0, max(60.0, 3 * checkpoint_s(run) + 2 * (run.progress.step_time_s or 0.0)))
 
 
 def _follows(run: Run, attempt: Attempt) -> str | None:

@@ -80,7 +80,7 @@ def _ending(run: Run, attempt: Attempt, now: float, policy: Policy) -> str:
         return "user"
     if run.verdict is not None:
         return "closing"
-    if newest is not None and newest.number != attempt.number and newest.state is JobState.RUNNING:
+    if newest is not None and newest.number != attempt.number and _took_over(newest, now, policy):
         return "superseded"
     if run.caps.deadline is not None and now >= run.caps.deadline:
         return "deadline"
@@ -91,6 +91,13 @@ def _ending(run: Run, attempt: Attempt, now: float, policy: Policy) -> str:
     if _without_nodes(run, attempt, now, policy):
         return "stuck"
     return "moved" if run.move_to is not None else ""
+
+
+def _took_over(newest: Attempt, now: float, policy: Policy) -> bool:
+    """A successor that starts early asks its predecessor to save and leave, and speaks only then; a silent one is believed in time."""
+    if newest.state is not JobState.RUNNING:
+        return False
+    return newest.spool_started or newest.started_at is None or now - newest.started_at >= policy.soft_s
 
 
 def _without_nodes(run: Run, attempt: Attempt, now: float, policy: Policy) -> bool:

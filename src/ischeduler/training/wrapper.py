@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from ischeduler.training.deadline import job_deadline
 from ischeduler.training.files import say
+from ischeduler.training.handover import relieve
 from ischeduler.training.identity import Identity, child_environ, identify
 from ischeduler.training.incarnation import EXIT_SUPERSEDED
 from ischeduler.training.push import pusher_from_environ
@@ -48,6 +49,7 @@ def _main(argv: Sequence[str] | None, environ: Mapping[str, str] | None) -> int:
         return EXIT_SUPERSEDED
     if not identity.leads:
         return Supervisor(identity, None).run(child_environ(identity, env, job_deadline(env, time.time())))
+    relieve(identity.run_dir, identity.token, env)
     try:
         identity = _take(identity)
     except DoubledSubmission as error:

@@ -428,7 +428,26 @@ def test_hand_over_runs_at_most_two_and_ends_the_older():
     assert run.state is RunState.COMPLETED
     assert most == 2
     assert not rig.world.alive("r-1")
-    assert Cause.FINISHED in {a.cause for a in run.attempts}
+    causes = [a.cause for a in run.attempts]
+    before = causes[: causes.index(Cause.FINISHED)]
+    assert len(before) > 2
+    assert set(before) == {Cause.WALLTIME}  # saved and left when asked, none was cut off
+
+
+def test_a_successor_that_says_nothing_takes_over_in_the_end():
+    """Its wrapper is silent (a full disk, say): the predecessor is not kept running beside it for ever."""
+    class Early:
+        def submit_at(self, run: Run, now: float) -> float | None:
+            return 0.0 if len(run.attempts) == 1 else None
+
+    rig = Rig(World(wait_s=20), provisioner=Early())
+    rig.world.trainings["r-1"] = Training(epochs=8, hangs_at=0, deaf=True)
+    rig.plane().delegate(make_run(make_plan(epochs=8, walltime_s=36000)))
+    rig.drive(lambda r: len(r.attempts) == 2 and r.attempts[1].state is JobState.RUNNING)
+    first, second = rig.world.all_jobs()
+    assert first.state is JobState.RUNNING or second.state is JobState.RUNNING
+    rig.drive(lambda r: first.state.ended)
+    assert second.state is JobState.RUNNING
 
 
 def test_job_that_comes_back_after_its_successor_is_cancelled():

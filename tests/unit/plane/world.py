@@ -234,6 +234,9 @@ class World:
         if job.token < t.fence:
             self._exit(job, 86, "superseded")
             return
+        if "ISCHED_HANDOVER_S" in job.spec.variables:
+            for older in (j for j in self.alive(job.run_id) if j.state is JobState.RUNNING and j.token < job.token):
+                self.warn(older, t, "control")
         if t.claims.get(job.token, job.job_id) != job.job_id:
             self._exit(job, 87, "")
             return
