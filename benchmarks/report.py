@@ -19,6 +19,14 @@ class Bar:
         return value <= self.bar
 
 
+@dataclass(frozen=True)
+class AtLeast(Bar):
+    """A metric that must reach ``bar``."""
+
+    def met(self, value: float) -> bool:
+        return value >= self.bar
+
+
 def finish(name: str, metrics: Mapping[str, Any], bars: list[Bar], *, as_json: bool) -> int:
     """Print the table (unless ``as_json``) and the closing JSON line; the exit code."""
     judged = {b.metric: {"bar": b.bar, "value": metrics[b.metric], "met": b.met(metrics[b.metric])} for b in bars}

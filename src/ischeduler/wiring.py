@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BatchUnavailable, ConfigError, NotFound
 from ischeduler.core.run import Run
+from ischeduler.core.snapshot import FinishedJob
 from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Replanner, RunFiles, Store
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 LIVE_NAME_AGE_S = 86400.0
 COMMAND_TIMEOUT_S = 30.0
 LEASE_TTL_S = 60.0
+FINISHED_SINCE_S, FINISHED_AGE_S = 7 * 86400.0, 6 * 3600.0
 TICK_FROM_JOB_S = 300.0
 """Between two looks of a job that runs: the queue is asked seldom, the last look when it leaves is what counts."""
 
@@ -307,6 +309,22 @@ class Services:
 
         return [str(warning) for warning in stale_warnings(cluster, now)]
 
+    def finished_jobs(self, name: str) -> tuple[FinishedJob, ...]:
+        """What accounting tells of the last week's jobs of a live cluster, kept for some hours; none where it tells nothing."""
+        from ischeduler.core.codec import from_plain, to_plain
+
+        ask = getattr(self.batches.get(name), "finished", None)
+        if ask is None:
+            return ()
+        path, now = self.settings.state_dir / f"finished-{name}.json", self.clock.now()
+        kept = _read_json(path)
+        if kept and 0 <= now - kept["at"] < FINISHED_AGE_S:
+            return tuple(from_plain(FinishedJob, j) for j in kept["jobs"])
+        found = ask(now - FINISHED_SINCE_S)
+        if found:
+            _write_json(path, {"at": now, "jobs": [to_plain(j) for j in found]})
+        return found
+
     def sync(self, name: str, *, like: str | None = None) -> Cluster:
         """Read a live cluster anew and keep it; ``like`` names a known one whose prices and rules hold there, too.
 
@@ -334,22 +352,24 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        scratch.write_text(json.dumps(data), encoding="utf-8")
-        scratch.replace(path)
+        _replace_private(path, data)
     except OSError:
         return  # only a cache
+
+
+def _replace_private(path: Path, data: Mapping[str, Any]) -> None:
+    """Readable by this user alone."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    scratch = path.with_suffix(f".{os.getpid()}.tmp")
+    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(data, file)
+    scratch.replace(path)
 
 
 def _write_private(path: Path, data: Mapping[str, Any]) -> None:
     """ConfigError where it cannot be written: jobs would wait for nothing."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(data, file)
-        scratch.replace(path)
+        _replace_private(path, data)
     except OSError as error:
         raise ConfigError(f"plane.from_jobs needs {path} ({error.strerror}); set paths.state to a folder that you may write.") from None
 

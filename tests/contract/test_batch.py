@@ -1,4 +1,4 @@
-"""The batch contract on the fake and on the embedded local batch system; tests/integration runs it on a real Slurm."""
+"""The batch contract on the fake, on the embedded local batch system and on the simulated cluster; tests/integration: a real Slurm."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import pytest
 
 from ischeduler.batch.clocks import SystemClock
 from ischeduler.batch.local import LocalBatch
+from ischeduler.batch.simulated import Fixed, SimulatedBatch
 from ischeduler.core.jobs import JobSpec, JobState, Resources
+from ischeduler.simulator.engine.machine import whole_nodes
 from ischeduler.testing.batch_contract import BatchContract, Program
 from ischeduler.testing.fake_batch import Behaviour, FakeBatch
+from ischeduler.testing.sim_clock import SimClock
 
 RESOURCE_FIELDS = {f.name for f in fields(Resources)}
 
@@ -130,6 +133,56 @@ class LocalRig:
         self.wait_until(lambda: not batch.snapshot().jobs, 15.0)
 
 
+class SimulatedRig:
+    """Two nodes of the simulated cluster under Slurm's own schedulers; waiting moves simulated time."""
+
+    walltime_s, lead_s = 60.0, 30
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.programs: dict[str, Program] = {}
+        self.batch = SimulatedBatch(whole_nodes(2, partition="cpu", max_time_s=86400.0), self.clock, programs=self.program)
+        self._keys = itertools.count(1)
+
+    def program(self, spec: JobSpec) -> Fixed:
+        p = self.programs[spec.key]
+        caught = {} if p.on_usr2 is None else {"USR2": p.on_usr2}
+        return Fixed(p.run_s, p.exit_code, killed_by=9 if p.killed else None, on_signal=caught, text=f"READY\n{p.text}\n")
+
+    def connect(self) -> SimulatedBatch:
+        return self.batch
+
+    def spec(self, key: str, program: Program, **changes: Any) -> JobSpec:
+        self.programs[key] = program
+        return changed(JobSpec(key, "test", "cpu", Resources(walltime_s=600.0), program.argv(), "/d", f"/d/{key}.out"), changes)
+
+    def refused(self, key: str) -> JobSpec:
+        return self.spec(key, Program(), nodes=99)
+
+    def crowd(self, key: str) -> JobSpec:
+        return self.spec(key, Program(run_s=300), nodes=2)
+
+    def output_of(self, spec: JobSpec) -> str:
+        return self.batch.outputs.get(spec.output, "")
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
+        until = self.clock.now() + timeout_s
+        while not condition():
+            if self.clock.now() >= until:
+                return False
+            self.clock.advance(1.0)
+        return True
+
+    def go_down(self) -> None:
+        self.batch.down = True
+
+    def come_back(self) -> None:
+        self.batch.down = False
+
+    def new_key(self) -> str:
+        return f"r-{next(self._keys)}.1"
+
+
 class TestFake(BatchContract):
     @pytest.fixture
     def rig(self) -> FakeRig:
@@ -142,3 +195,9 @@ class TestLocal(BatchContract):
         rig = LocalRig(tmp_path)
         yield rig
         rig.close()
+
+
+class TestSimulated(BatchContract):
+    @pytest.fixture
+    def rig(self) -> SimulatedRig:
+        return SimulatedRig()

@@ -19,10 +19,12 @@ from ischeduler.batch.slurm_errors import accounting_is_off, job_gone, not_reach
 from ischeduler.batch.slurm_json import read_squeue_json
 from ischeduler.batch.slurm_nodes import count_nodes, read_nodes
 from ischeduler.batch.slurm_text import (
+    FINISHED_FIELDS,
     OWN_FIELDS,
     QUEUE_FIELDS,
     SACCT_FIELDS,
     SEPARATOR,
+    read_finished,
     read_queue,
     read_sacct,
     read_squeue,
@@ -31,7 +33,7 @@ from ischeduler.batch.slurm_text import (
 )  # fmt: skip
 from ischeduler.core.errors import BadInput, BatchUnavailable, SubmitUncertain
 from ischeduler.core.jobs import JobRef, JobSpec, JobStatus, Observation, Probe
-from ischeduler.core.snapshot import QueueSnapshot
+from ischeduler.core.snapshot import FinishedJob, QueueSnapshot
 from ischeduler.ports import Clock
 
 _EPOCH_TIMES = ("env", "TZ=UTC", "SLURM_TIME_FORMAT=%s")
@@ -125,6 +127,17 @@ class SlurmCli:
         jobs = tuple(read_queue(queue.out, self.user))
         return QueueSnapshot(self._name, self._clock.now(), count_nodes(read_nodes(nodes.out)), jobs)
 
+    def finished(self, since_s: float) -> tuple[FinishedJob, ...]:
+        """Jobs that ended after ``since_s`` (epoch seconds), everybody's where the site shows them, else this user's own.
+
+        One sacct; none where accounting is off or does not answer.
+        """
+        since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(0.0, since_s)))
+        states = "--state=COMPLETED,FAILED,TIMEOUT,CANCELLED,OUT_OF_MEMORY"
+        choice = ("-a", "-X", states, f"--starttime={since}", "--endtime=now", f"--format={','.join(FINISHED_FIELDS)}")
+        answer = self._account(*choice)
+        return tuple(read_finished(answer)) if answer is not None else ()
+
     def probe(self, job: JobSpec) -> Probe:
         """``sbatch --test-only``. It does not see limits that let a job wait for ever (PartitionTimeLimit): plan those."""
         answer = self._ask([*_EPOCH_TIMES, "sbatch", "--test-only"], stdin=self.script(job), accept=_always)
@@ -158,12 +171,17 @@ class SlurmCli:
         return True
 
     def _sacct(self, *choice: str) -> list[JobStatus] | None:
+        answer = self._account("--duplicates", *choice, f"--user={self.user}", f"--format={','.join(SACCT_FIELDS)}")
+        return None if answer is None else read_sacct(answer)
+
+    def _account(self, *choice: str) -> str | None:
+        """What sacct prints; None where it could not be asked."""
         now = self._clock.now()
         if self.accounting_backoff.waits(now):
             return None
-        argv = [*_EPOCH_TIMES, "sacct", "-n", "-P", "--duplicates", "--noconvert", f"--delimiter={SEPARATOR}", *choice]
+        argv = [*_EPOCH_TIMES, "sacct", "-n", "-P", "--noconvert", f"--delimiter={SEPARATOR}", *choice]
         try:
-            answer = self._command([*argv, f"--user={self.user}", f"--format={','.join(SACCT_FIELDS)}"])
+            answer = self._command(argv)
         except (CommandTimeout, BatchUnavailable) as problem:
             self.accounting_backoff.failed(now, str(problem))
             return None
@@ -173,7 +191,7 @@ class SlurmCli:
                 self.accounting_backoff.until = now + self.accounting_backoff.longest_s
             return None
         self.accounting_backoff.succeeded()
-        return read_sacct(answer.out)
+        return answer.out
 
     def _oldest(self) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(0.0, self._clock.now() - self._lookback_s)))

@@ -16,7 +16,7 @@ from ischeduler.core.durations import parse_slurm
 from ischeduler.core.errors import BadInput
 from ischeduler.core.jobs import JobState, JobStatus
 from ischeduler.core.naming import gpus_of_gres
-from ischeduler.core.snapshot import QueuedJob
+from ischeduler.core.snapshot import FinishedJob, QueuedJob
 
 SEPARATOR = "\x1f"
 OWN_FIELDS = (
@@ -25,8 +25,9 @@ OWN_FIELDS = (
 )  # fmt: skip
 QUEUE_FIELDS = (
     "JobArrayID", "Partition", "State", "NumNodes", "tres-alloc", "tres-per-node", "SubmitTime", "StartTime", "TimeLimit",
-    "PriorityLong", "UserName", "Reason",
+    "PriorityLong", "UserName", "Reason", "Name",
 )  # fmt: skip
+FINISHED_FIELDS = ("User", "Partition", "Submit", "Start", "End", "TimelimitRaw", "NNodes", "AllocTRES", "JobName")
 SACCT_FIELDS = (
     "JobID", "JobName", "State", "ExitCode", "Reason", "NodeList", "Partition", "Submit", "Start", "End", "TimelimitRaw",
     "MaxRSS", "Comment",
@@ -68,6 +69,11 @@ def read_queue(text: str, user: str) -> list[QueuedJob]:
         job = _queued(row, user)
         jobs += [replace(job, partition=p) for p in row["Partition"].split(",")]
     return jobs
+
+
+def read_finished(text: str) -> list[FinishedJob]:
+    """Every job of ``sacct -X`` that ran, with a finite time limit."""
+    return [job for row in _rows(text, FINISHED_FIELDS) if (job := _finished(row)) is not None]
 
 
 def seconds(text: str) -> float | None:
@@ -145,7 +151,18 @@ def _queued(row: Mapping[str, str], user: str) -> QueuedJob:
         job_id=row["JobArrayID"], partition=row["Partition"], state=words.get(state, row["State"]), nodes=nodes,
         gpus=_gpus(row, nodes), submit_s=seconds(row["SubmitTime"]), start_s=seconds(row["StartTime"]),
         limit_s=limit_seconds(row["TimeLimit"]), priority=int(priority) if priority.isdigit() else None,
-        mine=row["UserName"] == user, reason=_given(row["Reason"]),
+        mine=row["UserName"] == user, reason=_given(row["Reason"]), user=row["UserName"], name=row["Name"],
+    )  # fmt: skip
+
+
+def _finished(row: Mapping[str, str]) -> FinishedJob | None:
+    submit, start, end = (seconds(row[n]) for n in ("Submit", "Start", "End"))
+    minutes, nodes = row["TimelimitRaw"], row["NNodes"]
+    if submit is None or start is None or end is None or not minutes.isdigit() or int(minutes) == 0:
+        return None
+    return FinishedJob(
+        row["User"], row["JobName"], row["Partition"], submit, start, end, float(minutes) * 60,
+        int(nodes) if nodes.isdigit() else 1, tres_count(row["AllocTRES"], "gres/gpu") or 0,
     )  # fmt: skip
 
 

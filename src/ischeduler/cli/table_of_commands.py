@@ -16,6 +16,7 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "estimate": Entry("estimate", "Say what a training will need: memory, time, wait, cost.", "Before"),
     "plan": Entry("plan", "List where it could run, how, when it would be done and at what cost.", "Before"),
+    "forecast": Entry("forecast", "Say when a job would start, partition by partition.", "Before"),
     "script": Entry("script", "Print a plan as a plain batch script; nothing is submitted.", "Before"),
     "profile": Entry("profile", "Measure a few steps of a training in a short job.", "Before"),
     "calibrate": Entry("calibrate", "Measure this computer for ten seconds, so that step times fit it.", "Before"),
@@ -35,6 +36,8 @@ COMMANDS: dict[str, Entry] = {
     "config": Entry("config", "Show settings and where each comes from.", "More"),
     "estimator": Entry("estimator", "Estimators: list, new, check, build, add, compare, promote, roll back.", "More"),
     "sandbox": Entry("sandbox", "A real Slurm on this machine: up, down, status.", "More"),
+    "simulate": Entry("simulate", "Replay a job trace under a scheduler: waits, utilisation, queue depth.", "More"),
+    "traces": Entry("traces", "Job traces: list public ones, fetch NAME, show FILE.", "More"),
     "emulate": Entry("emulate", "Run a training as if this machine had a given accelerator.", "More"),
     "plane": Entry("plane", "The Intelligence Plane: run, tick, status.", "More"),
     "db": Entry("db", "The database: version, upgrade.", "More"),

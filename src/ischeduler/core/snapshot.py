@@ -32,7 +32,7 @@ class NodeCounts:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """One job of the snapshot, without its owner's secrets: sizes, times and state only. Times are epoch seconds."""
+    """One job of the snapshot: sizes, times, state, and whose it is as the batch system tells everybody. Times are epoch seconds."""
 
     job_id: str
     partition: str
@@ -45,6 +45,28 @@ class QueuedJob:
     priority: int | None = None
     mine: bool = False
     reason: str = ""
+    user: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """A job that ran and ended, as accounting tells it: what a job asked for and how long it really took. Times are epoch seconds."""
+
+    user: str
+    name: str
+    partition: str
+    submit_s: float
+    start_s: float
+    end_s: float
+    limit_s: float
+    nodes: int = 1
+    gpus: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the requested time that was used, 0 to 1."""
+        return min(1.0, max(0.0, (self.end_s - self.start_s) / self.limit_s)) if self.limit_s > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)

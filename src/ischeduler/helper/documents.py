@@ -42,17 +42,21 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.doctor import Check
     from ischeduler.helper.estimator_report import EstimatorReport
     from ischeduler.helper.estimators import PluginRow, Recorded
+    from ischeduler.helper.forecast import PartitionForecast
     from ischeduler.helper.memory_details import MemoryDetail
     from ischeduler.helper.options import EstimateRow
     from ischeduler.helper.report import Report
+    from ischeduler.helper.simulation import Simulation, TraceFacts
     from ischeduler.plane.loop import TickReport
     from ischeduler.ports import EstimatorInfo
     from ischeduler.sandbox.sandbox import SandboxStatus
+    from ischeduler.simulator.catalogue import Fetched, PublicTrace
 
     plan = {f.name: get_type_hints(PlanSet)[f.name] for f in dataclasses.fields(PlanSet)}
     return {
         "plan": plan,
         "estimate": {"workload": Workload, "estimates": list[EstimateRow], "memory": list[MemoryDetail]},
+        "forecast": {"forecasts": list[PartitionForecast]},
         "script": {"where": str, "script": str},
         "run": {"run": Run},
         "runs": {"runs": list[Run]},
@@ -77,6 +81,10 @@ def bodies() -> dict[str, dict[str, Any]]:
         "sandbox": {"name": str, "sandbox": SandboxStatus | None},
         "tick": {"tick": TickReport},
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
+        "simulate": {"simulation": Simulation},
+        "traces": {"traces": list[PublicTrace]},
+        "trace": {"trace": TraceFacts},
+        "trace-fetch": {"fetched": Fetched},
         "db": {"url": str, "version": str | None, "needed": str, "notes": list[str]},
         "error": {"error": dict[str, Any]},
     }

@@ -18,6 +18,7 @@ from ischeduler.batch.slurm_text import (
     QUEUE_FIELDS,
     SACCT_FIELDS,
     SEPARATOR,
+    read_finished,
     read_queue,
     read_sacct,
     read_squeue,
@@ -25,6 +26,7 @@ from ischeduler.batch.slurm_text import (
 )
 from ischeduler.core.errors import BatchUnavailable
 from ischeduler.core.jobs import JobState, JobStatus
+from ischeduler.core.snapshot import FinishedJob
 
 RECORDED = Path(__file__).with_name("recorded")
 SQUEUE = """\
@@ -92,8 +94,8 @@ def test_text_that_is_no_table_gives_no_jobs(text: str) -> None:
 
 def test_the_queue_counts_gpus_and_splits_partitions() -> None:
     text = (
-        "12|gpu,debug|PENDING|2|cpu=2,node=2,billing=2|gres:gpu:v100:2|1795238214|N/A|1:00|1000|alice|Priority|\n"
-        "11_3|gpu|RUNNING|1|cpu=1,gres/gpu=1|gres/gpu:v100:1|1795238214|1795238300|NOT_SET|N/A|bob|None|\n"
+        "12|gpu,debug|PENDING|2|cpu=2,node=2,billing=2|gres:gpu:v100:2|1795238214|N/A|1:00|1000|alice|Priority|train|\n"
+        "11_3|gpu|RUNNING|1|cpu=1,gres/gpu=1|gres/gpu:v100:1|1795238214|1795238300|NOT_SET|N/A|bob|None|a b|\n"
     )
     jobs = read_queue(fields(text), "alice")
     assert [(j.job_id, j.partition, j.state, j.gpus, j.mine, j.limit_s) for j in jobs] == [
@@ -102,7 +104,19 @@ def test_the_queue_counts_gpus_and_splits_partitions() -> None:
         ("11_3", "gpu", "RUNNING", 1, False, None),
     ]
     assert (jobs[0].reason, jobs[2].priority, jobs[2].start_s) == ("Priority", None, 1795238300.0)
-    assert len(QUEUE_FIELDS) == 12
+    assert [(j.user, j.name) for j in jobs] == [("alice", "train"), ("alice", "train"), ("bob", "a b")]
+    assert len(QUEUE_FIELDS) == 13
+
+
+def test_finished_jobs_are_those_that_ran_with_a_limit() -> None:
+    text = (
+        "bob|gpu|100|200|260|60|2|cpu=2,gres/gpu=4|train\n"
+        "bob|gpu|100|Unknown|260|60|2|cpu=2|never started\n"
+        "eve|cpu|100|200|300|UNLIMITED|1|cpu=2|endless\n"
+    )
+    jobs = read_finished(fields(text))
+    assert jobs == [FinishedJob("bob", "train", "gpu", 100.0, 200.0, 260.0, 3600.0, 2, 4)]
+    assert jobs[0].share == pytest.approx(1 / 60)
 
 
 def test_nodes_are_counted_by_partition_and_type_with_gpus_from_allocation() -> None:

@@ -1,0 +1,151 @@
+"""Boosted deciles of the remaining run time of jobs alive, blended with the user's own empirical law.
+
+Each decile is a gradient-boosted quantile regression (LightGBM) of the share of the remaining limit that will be used, weighted by
+what is left, so that its loss is the pinball loss in seconds. How many trees and how much of the empirical law is decided on the
+last fifth of the training span.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ischeduler.core.errors import BadInput
+from ischeduler.estimators.jobruntime import empirical
+from ischeduler.estimators.jobruntime.empirical import LEVELS
+from ischeduler.estimators.jobruntime.history import elapsed_s, features
+from ischeduler.estimators.jobruntime.instants import Rows, instants, running_rows, settled, submitted_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ischeduler.estimators.jobruntime.table import JobTable
+
+TREES = (30, 60, 100)
+BLENDS = (0.0, 0.25, 0.5, 0.75)
+VALIDATION_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class RuntimeLaw:
+    """A fitted law. ``blend`` is the empirical law's share; ``validation`` the pinball losses (hours) it was chosen by."""
+
+    boosters: tuple[Any, ...]
+    blend: float
+    until_s: int
+    seed: int
+    validation: dict[str, float]
+
+    def remaining_deciles(self, table: JobTable, rows: NDArray[np.int64], at_s: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Deciles (0.1 to 0.9) of the remaining run time in seconds, shape (rows, 9), never decreasing along a row."""
+        if len(rows) == 0:
+            return np.empty((0, len(LEVELS)))
+        shares = _shares(self.boosters, features(table, rows, at_s))
+        if self.blend:
+            shares = (1 - self.blend) * shares + self.blend * _plain_shares(table, rows, at_s)
+        return shares * _left_s(table, rows, at_s)[:, None]
+
+    def as_data(self) -> dict[str, Any]:
+        """Everything needed to have it again, for a model file."""
+        return {
+            "boosters": [b.model_to_string() for b in self.boosters], "blend": self.blend, "until_s": self.until_s,
+            "seed": self.seed, "validation": dict(self.validation),
+        }
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> RuntimeLaw:
+        """The law of :meth:`as_data`."""
+        boosters = tuple(_lightgbm().Booster(model_str=text) for text in data["boosters"])
+        return cls(boosters, data["blend"], data["until_s"], data["seed"], dict(data["validation"]))
+
+
+def fit(table: JobTable, *, until_s: float, looks: int = 600, seed: int = 0) -> RuntimeLaw:
+    """A law from what was known at ``until_s``: random ``looks`` in time at the jobs then running, and jobs at submission."""
+    low = float(np.quantile(table.submit_s[table.submit_s < until_s], 0.02)) if (table.submit_s < until_s).any() else until_s
+    cut = until_s - VALIDATION_SHARE * (until_s - low)
+    rng = np.random.default_rng(seed)
+    rows = settled(table, _training_rows(table, low, until_s, looks, rng), until_s)
+    if len(rows[0]) < 200:
+        raise BadInput(f"only {len(rows[0])} observations of running jobs before the training's end: give a longer trace")
+    x, y, weight = features(table, *rows), _used(table, rows), _left_s(table, *rows)
+    early = settled_mask(table, rows, cut)
+    late = (rows[1] >= cut) & (table.start_s[rows[0]] <= rows[1])
+    trees, blend, losses = _choose(table, rows, (x, y, weight), early, late, seed)
+    boosters = tuple(_booster(x, y, weight, level, trees, seed) for level in LEVELS)
+    return RuntimeLaw(boosters, blend, int(until_s), seed, losses)
+
+
+def settled_mask(table: JobTable, rows: Rows, until_s: float) -> NDArray[np.bool_]:
+    """Rows looked at and settled by ``until_s``."""
+    job, at = rows
+    gone = elapsed_s(table, job, at)
+    return np.maximum(at, table.start_s[job]) + table.limit_s[job] - gone <= until_s
+
+
+def pinball_h(remaining_s: NDArray[Any], deciles_s: NDArray[np.float64]) -> float:
+    """Pinball loss in hours, mean over rows and the nine deciles."""
+    miss = np.asarray(remaining_s, float)[:, None] - deciles_s
+    return float(np.maximum(LEVELS * miss, (LEVELS - 1) * miss).mean() / 3600) if len(miss) else 0.0
+
+
+def _training_rows(table: JobTable, low: float, until_s: float, looks: int, rng: np.random.Generator) -> Rows:
+    running = running_rows(table, instants(low, until_s, looks, rng))
+    waiting = submitted_rows(table, low, until_s, len(running[0]) // 4, rng)
+    return np.concatenate([running[0], waiting[0]]), np.concatenate([running[1], waiting[1]])
+
+
+def _choose(
+    table: JobTable, rows: Rows, data: tuple[Any, Any, Any], early: Any, late: Any, seed: int
+) -> tuple[int, float, dict[str, float]]:
+    """Trees and blend with the least pinball loss on the late part, fitted on the early part."""
+    x, y, weight = data
+    if early.sum() < 100 or late.sum() < 50:
+        return TREES[0], BLENDS[1], {}
+    job, at = rows[0][late], rows[1][late]
+    truth, left = y[late] * weight[late], weight[late][:, None]
+    plain = _plain_shares(table, job, at)
+    boosters = [_booster(x[early], y[early], weight[early], level, TREES[-1], seed) for level in LEVELS]
+    losses = {
+        (trees, blend): pinball_h(truth, ((1 - blend) * shares + blend * plain) * left)
+        for trees in TREES for shares in (_shares(boosters, x[late], trees),) for blend in BLENDS
+    }
+    best = min(losses, key=lambda k: losses[k])
+    return *best, {"pinball_h": losses[best], "empirical_pinball_h": pinball_h(truth, plain * left)}
+
+
+def _booster(x: Any, y: Any, weight: Any, level: float, trees: int, seed: int) -> Any:
+    lightgbm = _lightgbm()
+    settings = {
+        "objective": "quantile", "alpha": float(level), "num_leaves": 7, "learning_rate": 0.1, "verbose": -1, "seed": seed,
+        "min_data_in_leaf": max(20, min(200, len(y) // 50)), "feature_fraction": 0.5, "bagging_fraction": 0.7, "bagging_freq": 1,
+        "num_threads": 1, "deterministic": True,
+    }
+    return lightgbm.train(settings, lightgbm.Dataset(x, y, weight=weight / weight.mean()), trees)
+
+
+def _shares(boosters: Any, x: NDArray[np.float32], trees: int | None = None) -> NDArray[np.float64]:
+    columns = [b.predict(x, num_iteration=trees, num_threads=1) for b in boosters]
+    return np.clip(np.sort(np.stack(columns, axis=1), axis=1), 0.0, 1.0)
+
+
+def _plain_shares(table: JobTable, rows: NDArray[np.int64], at_s: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.clip(empirical.remaining_deciles(table, rows, at_s) / _left_s(table, rows, at_s)[:, None], 0.0, 1.0)
+
+
+def _left_s(table: JobTable, rows: NDArray[np.int64], at_s: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.maximum(table.limit_s[rows] - elapsed_s(table, rows, at_s), 1).astype(float)
+
+
+def _used(table: JobTable, rows: Rows) -> NDArray[np.float64]:
+    job, at = rows
+    return (table.run_s[job] - elapsed_s(table, job, at)) / _left_s(table, job, at)
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except ImportError:
+        raise BadInput("the run-time law needs LightGBM: pip install 'ischeduler[provisioning]'") from None
+    return lightgbm
