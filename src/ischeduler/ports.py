@@ -161,6 +161,14 @@ class Provisioner(Protocol):
         ...
 
 
+class Foresight(Protocol):
+    """Looks at the queue on a provisioner's behalf, so that the provisioner itself stays pure."""
+
+    def provisioner(self, run: Run, now: float) -> Provisioner:
+        """The rule for this run with what is known of the queue now. May ask the batch system, seldom; never raises."""
+        ...
+
+
 class AllocationPolicy(Protocol):
     """Which of many runs gets which accelerator type for what share of time. Pure."""
 

@@ -19,7 +19,7 @@ from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BatchUnavailable, ConfigError, NotFound
 from ischeduler.core.run import Run
 from ischeduler.core.snapshot import FinishedJob
-from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Replanner, RunFiles, Store
+from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, Replanner, RunFiles, Store
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -95,6 +95,7 @@ class Services:
         self.settings = settings
         self._clock = clock
         self.replanner: Replanner | None = None
+        self.foresight: Foresight | None = None
         self.troubles: list[str] = []
         self._estimators: dict[str, Estimators] = {}
 
@@ -254,6 +255,7 @@ class Services:
             owner=self.owner,
             holder=holder,
             replanner=self.replanner,
+            foresight=self.foresight,
             cadence=Cadence(fast_s=self.settings["plane.interval"]),
             lease_ttl_s=LEASE_TTL_S,
             policy=Policy(relay=from_jobs),
@@ -309,8 +311,8 @@ class Services:
 
         return [str(warning) for warning in stale_warnings(cluster, now)]
 
-    def finished_jobs(self, name: str) -> tuple[FinishedJob, ...]:
-        """What accounting tells of the last week's jobs of a live cluster, kept for some hours; none where it tells nothing."""
+    def finished_jobs(self, name: str, *, age_s: float = FINISHED_AGE_S) -> tuple[FinishedJob, ...]:
+        """What accounting tells of the last week's jobs of a live cluster, at most ``age_s`` old; none where it tells nothing."""
         from ischeduler.core.codec import from_plain, to_plain
 
         ask = getattr(self.batches.get(name), "finished", None)
@@ -318,7 +320,7 @@ class Services:
             return ()
         path, now = self.settings.state_dir / f"finished-{name}.json", self.clock.now()
         kept = _read_json(path)
-        if kept and 0 <= now - kept["at"] < FINISHED_AGE_S:
+        if kept and 0 <= now - kept["at"] < age_s:
             return tuple(from_plain(FinishedJob, j) for j in kept["jobs"])
         found = ask(now - FINISHED_SINCE_S)
         if found:

@@ -40,6 +40,10 @@ class Session:
         """The adapters this configuration picks."""
         services = wire(self.config)
         services.replanner = self.planning_with(services)
+        if self.config["plane.provisioner"] != "reactive":
+            from ischeduler.helper.foresight import LiveForesight
+
+            services.foresight = LiveForesight(services, self.config)
         return services
 
     def planning_with(self, services: Services) -> Planning:

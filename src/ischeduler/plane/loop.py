@@ -24,7 +24,7 @@ from ischeduler.plane.observe import watched
 from ischeduler.plane.policy import DEFAULT, Policy
 from ischeduler.plane.provisioners import REACTIVE
 from ischeduler.plane.transitions import LIVE
-from ischeduler.ports import BatchSystem, Clock, EventSource, Notifier, Provisioner, Replanner, RunFiles, Store
+from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, Provisioner, Replanner, RunFiles, Store
 
 ROUNDS_MAX = 12
 REQUEST_TRIES = 8
@@ -46,18 +46,20 @@ class TickReport:
 class Plane:
     """The Intelligence Plane of one owner: carries that owner's runs on the given clusters.
 
-    ``job_variables`` are given to every job beside its own: how it may call the plane, say.
+    ``job_variables`` are given to every job beside its own: how it may call the plane, say. ``foresight``, where given, names the
+    provisioner of each run at each tick; else it is ``provisioner``.
     """
 
     def __init__(
         self, store: Store, batches: Mapping[str, BatchSystem], events: EventSource, clock: Clock, notifier: Notifier,
         files: RunFiles, *, owner: str, holder: str, replanner: Replanner | None = None,
         provisioner: Provisioner = REACTIVE, policy: Policy = DEFAULT, cadence: Cadence | None = None, lease_ttl_s: float = 60.0,
-        job_variables: Mapping[str, str] | None = None,
+        job_variables: Mapping[str, str] | None = None, foresight: Foresight | None = None,
     ) -> None:
         self._store, self._batches, self._events, self._clock = store, batches, events, clock
         self._owner, self._holder, self._lease_ttl_s = owner, holder, lease_ttl_s
         self._provisioner, self._policy, self._cadence = provisioner, policy, cadence or Cadence()
+        self._foresight = foresight
         self._hands = Hands(store, batches, clock, notifier, files, replanner, job_variables or {})
 
     @property
@@ -186,9 +188,10 @@ class Plane:
         """Decide, store, act, and take the answers in, until nothing more follows."""
         run, told, events = start
         acted, faults = 0, list[str]()
+        rule = self._provisioner if self._foresight is None else self._foresight.provisioner(run, self._clock.now())
         for _ in range(ROUNDS_MAX):
             now = self._clock.now()
-            run, actions = decide_all(run, told, now, policy=self._policy, provisioner=self._provisioner)
+            run, actions = decide_all(run, told, now, policy=self._policy, provisioner=rule)
             events += [_event(run, a, now) for a in actions if isinstance(a, Note)]
             if run != stored or events:
                 stored = run = self._store.save_run(run, events)

@@ -22,6 +22,7 @@ from ischeduler.plane.causes import REFUSED
 from ischeduler.plane.inputs import SubmitFailed, Submitted
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reactions import end_as
+from ischeduler.plane.reestimate import training_left
 from ischeduler.plane.reschedule import RESCHEDULE
 from ischeduler.plane.segments import job_spec, least_s, next_walltime_s
 
@@ -89,9 +90,17 @@ def _wanted(run: Run, now: float, policy: Policy, succeed_at: float | None) -> b
     newest = living[-1]
     if len(living) >= HAND_OVER_MAX or newest.state is not JobState.RUNNING or newest.ending or run.query_failures:
         return False
-    if succeed_at is not None and succeed_at <= now:
+    if succeed_at is not None and succeed_at <= now and _outlasts(run, newest):
         return True
     return policy.relay and saved_and_leaving(newest) and progressed(run, newest) and run.move_to is None
+
+
+def _outlasts(run: Run, newest: Attempt) -> bool:
+    """Whether the training probably goes on after the running job's limit: a successor that finds nothing to do was queued in vain."""
+    if newest.spool_started_at is None:
+        return False
+    left, seen_at = training_left(run), max(newest.spool_started_at, run.progress.at or 0.0)
+    return left is None or seen_at + left.p50 > newest.spool_started_at + newest.resources.walltime_s
 
 
 def _too_early(run: Run, now: float) -> bool:

@@ -7,7 +7,7 @@ all variants of a question, so their differences are not noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -60,10 +60,15 @@ class Draws:
     streams: tuple[tuple[NDArray[int64], NDArray[int64], NDArray[int64], NDArray[int64]], ...]
 
 
-def draws(queue: LiveQueue, law: RunLaw, finished: Sequence[FinishedJob], random: Generator, rolls: int = ROLLS) -> Draws:
-    """What the roll-outs need, drawn once."""
-    streams = min(STREAMS, rolls)
-    return Draws(law.sample(queue, rolls, random), _delays(queue, finished, rolls, random), tuple(_arrivals(queue, finished, random) for _ in range(streams)))
+def draws(
+    queue: LiveQueue, law: RunLaw, finished: Sequence[FinishedJob], random: Generator, rolls: int = ROLLS, *, to_their_limit: Collection[str] = (),
+) -> Draws:
+    """What the roll-outs need, drawn once. Jobs named in ``to_their_limit`` are known to use all of their time."""
+    streams, runs = min(STREAMS, rolls), law.sample(queue, rolls, random)
+    for i, job in enumerate(queue.jobs):
+        if job is not None and job.job_id in to_their_limit:
+            runs[:, i] = queue.limit_s[i]
+    return Draws(runs, _delays(queue, finished, rolls, random), tuple(_arrivals(queue, finished, random) for _ in range(streams)))
 
 
 def waits(queue: LiveQueue, ask: Ask, drawn: Draws) -> NDArray[float64]:

@@ -434,6 +434,27 @@ def test_hand_over_runs_at_most_two_and_ends_the_older():
     assert set(before) == {Cause.WALLTIME}  # saved and left when asked, none was cut off
 
 
+@pytest.mark.parametrize(("walltime_s", "jobs"), [(36000, 1), (1800, 3)])
+def test_nothing_is_queued_ahead_of_a_training_that_ends_within_its_job(walltime_s: float, jobs: int):
+    class Late:
+        """Foresight and provisioner in one: the second half of a segment is time for the next."""
+
+        def provisioner(self, run: Run, now: float) -> Late:
+            return self
+
+        def submit_at(self, run: Run, now: float) -> float | None:
+            newest = run.attempts[-1]
+            return newest.started_at + newest.resources.walltime_s / 2 if newest.started_at else None
+
+    rig = Rig(World(wait_s=100), foresight=Late())
+    rig.world.trainings["r-1"] = Training(epochs=8, epoch_s=400)
+    rig.plane().delegate(make_run(make_plan(epochs=8, epoch_s=400, walltime_s=walltime_s)))
+    run = rig.drive()
+    assert run.state is RunState.COMPLETED
+    assert len(run.attempts) == jobs
+    assert run.attempts[-1].cause is Cause.FINISHED
+
+
 def test_a_successor_that_says_nothing_takes_over_in_the_end():
     """Its wrapper is silent (a full disk, say): the predecessor is not kept running beside it for ever."""
     class Early:

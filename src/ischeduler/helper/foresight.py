@@ -1,0 +1,152 @@
+"""The plane's Foresight: what the live queue says about a successor's wait, looked at seldom, for the provisioner of the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ischeduler.core.errors import IschedError
+from ischeduler.core.jobs import JobState
+from ischeduler.core.run import Attempt, Run
+from ischeduler.core.snapshot import FinishedJob, QueueSnapshot
+from ischeduler.plane.attempts import alive_attempts
+from ischeduler.plane.provisioners import (
+    REACTIVE,
+    Average,
+    Forecast,
+    HandOver,
+    Informed,
+    Newsvendor,
+    Prices,
+    Rule,
+    Twin,
+    smoothed,
+)
+from ischeduler.plane.segments import next_walltime_s
+from ischeduler.ports import Provisioner
+from ischeduler.wiring import Services, Settings
+
+LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+LOOKS_A_SEGMENT = 60
+LOOK_LEAST_S, LOOK_MOST_S = 10.0, 300.0
+AVERAGED = 3
+"""Looks whose forecasts are averaged: a single one crosses a threshold by chance."""
+STALE_LOOKS = 6
+"""After so many looks that failed a forecast is given up, and the successor waits for its predecessor's end."""
+HAND_OVER = Prices(19.0, 1.0)
+HAND_OVER_SHARE = 0.25
+"""Of a segment at most: a hand-over earlier than that would shred the run into short segments."""
+RECENT_STARTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Whose forecasts may be averaged."""
+
+    cluster: str
+    partition: str
+    nodes: int
+    gpus: int
+    walltime_s: float
+
+
+class LiveForesight:
+    """Forecasts for all runs of one plane: one look at a cluster's queue serves every run there."""
+
+    def __init__(self, services: Services, settings: Settings) -> None:
+        self._services, self._kind = services, str(settings["plane.provisioner"])
+        self._rule = rule_of(self._kind, Prices(float(settings["plane.interruption_price"] or 0), float(settings["plane.overlap_price"] or 0)))
+        self._seen: dict[str, QueueSnapshot] = {}
+        self._made: dict[_Place, list[Forecast]] = {}
+        self._tried: dict[_Place, float] = {}
+
+    def provisioner(self, run: Run, now: float) -> Provisioner:
+        """The rule of the settings with the newest forecast; reactive where the queue says nothing. Never raises."""
+        living = alive_attempts(run)
+        if len(living) != 1 or living[0].state is not JobState.RUNNING or living[0].cluster not in self._services.batches:
+            return REACTIVE
+        attempt = living[0]
+        gpus = attempt.resources.gpus_per_node * attempt.resources.nodes
+        place = _Place(attempt.cluster, attempt.partition, attempt.resources.nodes, gpus, round(next_walltime_s(run), -1))
+        every_s = look_every_s(attempt)
+        made = self._made.setdefault(place, [])
+        if now - self._tried.get(place, 0.0) >= every_s:
+            self._tried[place] = now
+            self._look(place, attempt, run, now, every_s, made)
+        fresh = [f for f in made[-AVERAGED:] if now - f.as_of <= STALE_LOOKS * every_s]
+        return Informed(self._rule, smoothed(fresh)) if fresh else REACTIVE
+
+    def _look(self, place: _Place, attempt: Attempt, run: Run, now: float, every_s: float, made: list[Forecast]) -> None:
+        try:
+            made.append(self._forecast(place, attempt, run, now, every_s))
+        except (IschedError, ImportError) as error:
+            words = f"no forecast for the successor of {run.id} ({error})"
+            if words not in self._services.troubles:
+                self._services.troubles.append(words)
+        del made[: -2 * AVERAGED]
+
+    def _forecast(self, place: _Place, attempt: Attempt, run: Run, now: float, every_s: float) -> Forecast:
+        if self._kind == "average":
+            return Forecast(now, mean_s=mean_wait_s(self._finished(place, attempt), place.partition), source="average")
+        snapshot = self._snapshot(place.cluster, now, every_s)
+        if self._kind == "quantile":
+            return self._estimated(attempt, run, snapshot, now)
+        own = [a.job_id for a in run.attempts if a.job_id]
+        return rolled_out(snapshot, self._finished(place, attempt), place.partition, place.nodes, place.gpus, place.walltime_s, own, now)
+
+    def _estimated(self, attempt: Attempt, run: Run, snapshot: QueueSnapshot, now: float) -> Forecast:
+        """The calibrated estimator's three quantiles."""
+        cluster = self._services.cluster(attempt.cluster)
+        partition = next((p for p in cluster.partitions if p.name == attempt.partition), None)
+        node_type = next((n for n in cluster.node_types if n.name == attempt.node_type), None)
+        found, _ = self._services.estimators().answer(
+            "queue_wait", run.plan.workload, cluster, partition, node_type, attempt.resources, snapshot, now
+        )
+        return Forecast(now, (0.1, 0.5, 0.9), (found.p10, found.p50, found.p90), source=found.source)
+
+    def _snapshot(self, cluster: str, now: float, every_s: float) -> QueueSnapshot:
+        kept = self._seen.get(cluster)
+        if kept is None or not 0 <= now - kept.taken_at < every_s:
+            kept = self._seen[cluster] = self._services.batches[cluster].snapshot()
+        return kept
+
+    def _finished(self, place: _Place, attempt: Attempt) -> tuple[FinishedJob, ...]:
+        return self._services.finished_jobs(place.cluster, age_s=min(6 * 3600.0, max(60.0, attempt.resources.walltime_s)))
+
+
+def rule_of(kind: str, prices: Prices) -> Rule:
+    """The rule a setting names."""
+    rules: dict[str, Rule] = {
+        "average": Average(), "quantile": Newsvendor(prices), "twin": Twin(prices),
+        "hand-over": HandOver(Twin(HAND_OVER), HAND_OVER_SHARE),
+    }  # fmt: skip
+    return rules.get(kind, REACTIVE)
+
+
+def look_every_s(attempt: Attempt) -> float:
+    """How old a forecast may be: a sixtieth of the segment, between 10 s and 5 min."""
+    return min(LOOK_MOST_S, max(LOOK_LEAST_S, attempt.resources.walltime_s / LOOKS_A_SEGMENT))
+
+
+def mean_wait_s(finished: Sequence[FinishedJob], partition: str) -> float | None:
+    """The mean wait of the last hundred that started in a partition; None where nobody is known to have."""
+    begun = sorted((j for j in finished if j.partition == partition), key=lambda j: j.start_s)[-RECENT_STARTS:]
+    return sum(max(0.0, j.start_s - j.submit_s) for j in begun) / len(begun) if begun else None
+
+
+def rolled_out(
+    snapshot: QueueSnapshot, finished: Sequence[FinishedJob], partition: str, nodes: int, gpus: int, walltime_s: float,
+    own_jobs: Sequence[str], now: float,
+) -> Forecast:
+    """Quantiles of the wait over roll-outs of the queue; ``own_jobs`` run to their limits. ``gpus`` over all nodes."""
+    import numpy as np
+
+    from ischeduler.simulator.live import live_queue, pool_of
+    from ischeduler.simulator.outlook import Ask, draws, waits
+    from ischeduler.simulator.runlaw import RunLaw
+
+    queue = live_queue(snapshot, pool_of(snapshot, partition))
+    drawn = draws(queue, RunLaw(finished), finished, np.random.default_rng(round(now)), to_their_limit=own_jobs)
+    seconds = waits(queue, Ask(nodes, gpus, round(walltime_s)), drawn)
+    levels = np.quantile(np.minimum(seconds, 30 * 86400.0), LEVELS)
+    return Forecast(now, LEVELS, tuple(float(x) for x in levels), mean_wait_s(finished, partition), source="twin@1")
