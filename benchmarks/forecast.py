@@ -1,7 +1,7 @@
 """``python -m benchmarks.forecast [--trace FILE --units N] [--limit N] [--json]``: 200 roll-outs of a live queue, how fast and how right.
 
 Speed: a synthetic queue of 5,000 jobs, from the snapshot to the distribution of a new job's start, as ``isched forecast`` does it. Rightness:
-at instants of a real trace (columns submit_s, start_s, end_s, req_units, req_walltime_s, user where known) the queue as it was then
+at instants of a real trace with recorded starts the queue as it was then
 is run forward for the job that was really handed in at that second; the last fifth of the trace's jobs, drawn with a seed.
 """
 
@@ -17,17 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Bar, finish
+from ischeduler.core.errors import BadInput, IschedError
 
 TRACE, UNITS = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces" / "mirage_ls6_a100.parquet", 76
 LAW_TRACES = ("mirage_ls6_a100", "kth_sp2_original", "alcf_theta_2022")
 JOBS, ROLLS, SECONDS_BAR = 5000, 200, 1.0
-_COLUMNS = ("submit_s", "start_s", "end_s", "req_units", "req_walltime_s")
-_WEEK_S = 7 * 86400.0
-
-
-class BadTrace(Exception):
-    """The trace cannot be used; the text says why."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.forecast", description=(__doc__ or "").splitlines()[0])
@@ -43,12 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_law())
             return 0
         if args.limit < 1 or args.rolls < 10:
-            raise BadTrace("--limit must be at least 1 and --rolls at least 10.")
+            raise BadInput("--limit must be at least 1 and --rolls at least 10.")
         if (args.trace is None) != (args.units is None):
-            raise BadTrace("--trace and --units belong together: a trace does not say how large the machine was.")
+            raise BadInput("--trace and --units belong together: a trace does not say how large the machine was.")
         metrics = speed()
         metrics |= rightness(_read(args.trace or TRACE), args.units or UNITS, args.limit, args.rolls)
-    except BadTrace as error:
+    except IschedError as error:
         print(f"benchmarks.forecast: {error}", file=sys.stderr)
         return 2
     return finish("forecast", metrics, [Bar("rollouts_200_of_5000_jobs_s", SECONDS_BAR)], as_json=args.json)
@@ -137,19 +131,13 @@ def _plain(snapshot: Any) -> int:
 
 
 def _read(path: Path) -> Any:
-    import pandas as pd
+    from ischeduler.simulator.readers import read_trace
 
-    if not path.exists():
-        raise BadTrace(f"{path} is not there; name a trace with --trace FILE --units N.")
-    table: Any = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    missing = [c for c in _COLUMNS if c not in table.columns]
-    if missing:
-        raise BadTrace(f"{path.name} lacks the columns {', '.join(missing)}; expected {', '.join(_COLUMNS)} and, if known, user.")
-    table = table.dropna(subset=list(_COLUMNS))
-    table = table[(table.req_units > 0) & (table.req_walltime_s > 0) & (table.start_s >= table.submit_s) & (table.end_s >= table.start_s)]
-    if len(table) < 100:
-        raise BadTrace(f"{path.name} has {len(table)} usable jobs; at least 100 are needed.")
-    return table.sort_values(by="submit_s", kind="stable").reset_index(drop=True)
+    trace = read_trace(path)
+    trace = trace.take((trace.start_s >= 0).nonzero()[0])
+    if len(trace) < 100:
+        raise BadInput(f"{path.name} has {len(trace)} jobs with a recorded start; at least 100 are needed.")
+    return trace
 
 
 @dataclass(frozen=True)
@@ -164,16 +152,16 @@ class _Told:
     usual: float
 
 
-def rightness(table: Any, units: int, limit: int, rolls: int) -> dict[str, float]:
+def rightness(trace: Any, units: int, limit: int, rolls: int) -> dict[str, float]:
     """Coverage, log error and discrimination of the forecasts, beside the mean of the last hundred waits."""
     import numpy as np
     from sklearn.metrics import roc_auc_score
 
-    last = table.index[int(0.8 * len(table)):]
-    chosen = sorted(random.Random(0).sample(list(last), min(limit, len(last))))
-    told = [t for i in chosen if (t := _told(table, i, units, rolls)) is not None]
-    if not told:
-        raise BadTrace(f"no job of the trace's last fifth fits on {units} units.")
+    last = [i for i in range(int(0.8 * len(trace)), len(trace)) if trace.units[i] <= units]
+    if not last:
+        raise BadInput(f"no job of the trace's last fifth fits on {units} units.")
+    chosen = sorted(random.Random(0).sample(last, min(limit, len(last))))
+    told = [t for i in chosen if (t := _told(trace, i, units, rolls)) is not None]
     actual = np.array([t.actual for t in told])
     quick = actual <= 600
 
@@ -192,36 +180,21 @@ def rightness(table: Any, units: int, limit: int, rolls: int) -> dict[str, float
     }
 
 
-def _told(table: Any, index: int, units: int, rolls: int) -> _Told | None:
+def _told(trace: Any, index: int, units: int, rolls: int) -> _Told | None:
     """The forecast for one job at the second it was handed in, from what was known then."""
-    from ischeduler.core.snapshot import FinishedJob, NodeCounts, QueuedJob, QueueSnapshot
-    from ischeduler.helper.forecast import Question, of_partition
+    import numpy as np
 
-    job = table.loc[index]
-    now = float(job.submit_s)
-    before = table.iloc[:index]
-    named = "user" in table.columns
-    alive, over = before[before.end_s > now], before[(before.end_s <= now) & (before.end_s > now - _WEEK_S)]
-    jobs = [
-        QueuedJob(str(i), "p", "RUNNING" if r.start_s <= now else "PENDING", int(r.req_units), 0, r.submit_s, r.start_s if r.start_s <= now else None,
-                  r.req_walltime_s, user=str(r.user) if named else "", name="")
-        for i, r in zip(alive.index, alive.itertuples(), strict=True)
-    ]  # fmt: skip
-    busy = sum(j.nodes for j in jobs if j.state == "RUNNING")
-    if int(job.req_units) > units:
-        return None
-    counts = NodeCounts("p", "n", idle=max(0, units - busy), allocated=busy)
-    past = [
-        FinishedJob(str(r.user) if named else "", "", "p", r.submit_s, r.start_s, r.end_s, r.req_walltime_s, int(r.req_units)) for r in over.itertuples()
-    ]
-    shot = QueueSnapshot("trace", now, (counts,), tuple(jobs))
-    found = of_partition(shot, past, "p", Question(int(job.req_units), 0, max(60.0, float(job.req_walltime_s)), rolls=rolls))
-    started = before[before.start_s <= now].nlargest(100, "start_s")
-    usual = float((started.start_s - started.submit_s).mean()) if len(started) else 0.0
-    if found.wait is None:
-        return None
-    w = found.wait
-    return _Told(w.p10, w.p50, w.p90, found.chances["600"], float(job.start_s) - now, usual)
+    from ischeduler.helper.forecast import Question, of_partition
+    from ischeduler.simulator.instant import PARTITION, queue_of
+
+    now = float(trace.submit_s[index])
+    shot, past = queue_of(trace, now, units)
+    question = Question(int(trace.units[index]), 0, max(60.0, float(trace.limit_s[index])), rolls=rolls)
+    wait, chances = (found := of_partition(shot, past, PARTITION, question)).wait, found.chances
+    begun = np.flatnonzero(trace.start_s <= now)
+    recent = begun[np.argsort(trace.start_s[begun], kind="stable")][-100:]
+    usual = float(trace.wait_s[recent].mean()) if len(recent) else 0.0
+    return None if wait is None else _Told(wait.p10, wait.p50, wait.p90, chances["600"], float(trace.wait_s[index]), usual)
 
 
 def _law() -> str:
@@ -229,8 +202,8 @@ def _law() -> str:
 
     found = []
     for name in LAW_TRACES:
-        table = _read(TRACE.with_name(f"{name}.parquet"))
-        found.append(np.quantile(((table.end_s - table.start_s) / table.req_walltime_s).clip(0, 1), np.linspace(0, 1, 21)))
+        trace = _read(TRACE.with_name(f"{name}.parquet"))
+        found.append(np.quantile((trace.run_s / np.maximum(1, trace.limit_s)).clip(0, 1), np.linspace(0, 1, 21)))
     return ", ".join(f"{v:.3g}" for v in np.round(np.mean(found, 0), 3))
 
 

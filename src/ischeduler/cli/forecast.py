@@ -12,7 +12,8 @@ from ischeduler.cli.common import Json
 from ischeduler.cli.invocation import session
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human, parse_human
-from ischeduler.helper.forecast import PartitionForecast, Question
+from ischeduler.core.errors import BadInput
+from ischeduler.helper.forecast import PartitionForecast, Question, forecast_of_trace
 from ischeduler.helper.forecast import forecast as foretell
 
 app = typer.Typer(rich_markup_mode=None)
@@ -29,13 +30,18 @@ def forecast(
     cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="The live cluster (default: the one here).")] = "",
     what_if: Annotated[bool, typer.Option("--what-if", help="Also: what if fewer GPUs, fewer nodes or less time were asked for?")] = False,
     rolls: Annotated[int, typer.Option("--rolls", metavar="N", help="How often the queue is run forward.")] = 200,
+    trace: Annotated[str, typer.Option("--trace", metavar="FILE", help="Not the live queue: that of a job trace, --at an instant.")] = "",
+    at: Annotated[str, typer.Option("--at", metavar="TIME", help="The trace's instant, e.g. 2023-03-10T12:00, or epoch seconds.")] = "",
+    units: Annotated[int | None, typer.Option("--units", metavar="N", help="The size of the trace's machine (default: as used).")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the random numbers.")] = 0,
     as_json: Json = False,
 ) -> int:
     """Say when a job would start, by running the live queue forward. Exit code 1 when no partition would take it."""
     question = Question(nodes, gpus, parse_human(time) if time else None, what_if, rolls, seed)
     names = [n.strip() for n in partition.split(",") if n.strip()]
-    found = foretell(session(), cluster, names, question)
+    if bool(trace) != bool(at):
+        raise BadInput("--trace and --at belong together: which instant of which trace?")
+    found = forecast_of_trace(trace, at, units, question) if trace else foretell(session(), cluster, names, question)
     if as_json:
         output.document("isched.forecast/1", {"forecasts": [to_plain(f) for f in found]})
     else:

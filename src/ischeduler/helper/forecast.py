@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,28 @@ def forecast(here: Session, cluster: str, partitions: Sequence[str], question: Q
     limits = _limits(here, name)
     found = [of_partition(snapshot, finished, p, question, limits.get(p)) for p in (partitions or known)]
     return sorted(found, key=lambda f: (f.wait is None, f.wait.p50 if f.wait else 0.0, f.partition))
+
+
+def forecast_of_trace(path: str, at: str, units: int | None, question: Question) -> list[PartitionForecast]:
+    """The same for the queue of a trace at an instant (a time such as 2023-03-10T12:00, or epoch seconds). ``units``: the machine's size;
+    where unknown, the most that were ever in use. BadInput with a sentence."""
+    from ischeduler.simulator.instant import PARTITION, queue_of
+    from ischeduler.simulator.readers import read_trace
+
+    if units is not None and units < 1:
+        raise BadInput(f"--units {units} cannot be; give the machine's nodes or processors.")
+    trace = read_trace(path)
+    snapshot, finished = queue_of(trace, _instant(at), units or trace.capacity or trace.peak_units())
+    return [of_partition(snapshot, finished, PARTITION, question)]
+
+
+def _instant(text: str) -> float:
+    try:
+        if text.replace(".", "", 1).isdigit():
+            return float(text)
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise BadInput(f"--at '{text}' is no time; give one like 2023-03-10T12:00, or epoch seconds.") from None
 
 
 def of_partition(
