@@ -131,9 +131,9 @@ def _scale(most: int) -> tuple[dict[str, Any], list[Bar]]:
     metrics = {
         "synthetic_jobs": most, "synthetic_nodes": NODES, "synthetic_utilisation": last["utilisation"], "synthetic_seconds": last["seconds"],
         "synthetic_jobs_per_s": most / last["seconds"], "synthetic_peak_memory_mib": last["peak_mib"],
-        "synthetic_growth_exponent": growth(sizes, [r["seconds"] for r in runs]),
+        "synthetic_growth_exponent": growth(sizes, [r["own_s"] for r in runs]),
         "overloaded_seconds": heavy[-1]["seconds"], "overloaded_mean_queue": heavy[-1]["queue_depth"],
-        "overloaded_growth_exponent": growth(sizes, [r["seconds"] for r in heavy]),
+        "overloaded_growth_exponent": growth(sizes, [r["own_s"] for r in heavy]),
     }  # fmt: skip
     return metrics, [Bar("synthetic_growth_exponent", GROWTH_BAR), Bar("synthetic_peak_memory_mib", MEMORY_BAR_MIB)]
 

@@ -96,3 +96,35 @@ def test_a_linear_window_promises_sooner_than_a_doubling_one() -> None:
         planned.append(sim.jobs["head"].expected_start_s or 0.0)
     assert 780 <= planned[1] <= planned[0]
     assert planned[0] > 780, "windows that double look past the earliest moment, as in the original"
+
+
+def test_the_tightest_run_of_neighbours_is_taken_and_in_it_the_fullest_node() -> None:
+    """As seen on a real Slurm: 3 + 3 + 3 free cores beside 2 + 2 + 4, so that the second run is the tighter one."""
+    eight = tuple(f"c{i}" for i in range(1, 9))
+    machine = Machine("c", tuple(SimNode(n, 4) for n in eight), (SimPartition("main", eight), SimPartition("low", eight[:4])))
+    asked = [
+        JobRequest("four", 0, 99, 99, 4, 1, partition="low"), JobRequest("c4", 0, 99, 99, 1, 2, exclude=tuple(n for n in eight if n != "c4")),
+        JobRequest("c5", 0, 99, 99, 1, 4, exclude=tuple(n for n in eight if n != "c5")),
+        JobRequest("pair", 0, 99, 99, 2, 2, exclude=(*eight[:5], "c8")),
+        JobRequest("two", 1, 99, 99, 1, 2), JobRequest("one", 2, 99, 99, 1, 1), JobRequest("three", 3, 99, 99, 3, 2),
+    ]  # fmt: skip
+    sim, starts = replay(asked, machine, QUICK)
+    found = {j: sim.node_names(sim.jobs[j].last_mask) for j in ("two", "one", "three")}
+    assert starts == [0, 0, 0, 0, 1, 2, 3]
+    assert found == {"two": ("c6",), "one": ("c7",), "three": ("c1", "c2", "c3")}
+
+
+def test_gpu_jobs_go_where_most_gpus_are_free() -> None:
+    nodes = ("g1", "g2")
+    machine = Machine("c", tuple(SimNode(n, 8, gpus={"v100": 4}) for n in nodes), (SimPartition("main", nodes),))
+    sim, _ = replay([JobRequest(str(i), i, 99, 99, cores=1, gpus=n) for i, n in enumerate((1, 1, 2, 1))], machine, QUICK)
+    assert [sim.node_names(sim.jobs[str(i)].last_mask) for i in range(4)] == [("g1",), ("g2",), ("g1",), ("g2",)]
+
+
+def test_the_schedulers_may_look_at_their_own_beats_only() -> None:
+    asked = [JobRequest("first", 0.3, 50, 5.0), JobRequest("second", 1.5, 50, 5.0)]
+    main = replace(QUICK, sched_tick_s=1.0, backfill=False)
+    assert replay(asked, whole_nodes(1), main)[1] == [1.0, 6.0]
+    assert replay(asked, whole_nodes(1), replace(main, sched_tick_s=2.0))[1] == [2.0, 8.0]
+    both = replace(main, backfill=True, bf_interval_s=1.0, bf_first_s=-0.5)
+    assert replay(asked, whole_nodes(1), both)[1] == [0.5, 5.5], "backfill looks first"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ischeduler.simulator.engine import preemption
 from ischeduler.simulator.engine.jobs import Job
-from ischeduler.simulator.engine.nodes import Future
+from ischeduler.simulator.engine.nodes import Future, View
 
 if TYPE_CHECKING:
     from ischeduler.simulator.engine.cluster_sim import ClusterSim
@@ -152,12 +152,12 @@ class Backfill:
                 return False
             start_s = max(found[0], from_s)
             if start_s <= now_s:
-                return self._start(job, sim.pool.choose(found[1], job.nodes), avail)
+                return self._start(job, sim.pool.choose(found[1], job.nodes, job.shape, found[2]), avail)
             if not may_reserve:
                 return False
             if later_s and start_s > later_s:
                 continue
-            mask = sim.pool.choose(found[1], job.nodes)
+            mask = sim.pool.choose(found[1], job.nodes, job.shape, found[2])
             begin_s, end_s = self._floor(start_s), self._floor(start_s + job.limit_s)
             if start_s > now_s + sim.options.bf_window_s:
                 job.expected_start_s = start_s
@@ -173,7 +173,7 @@ class Backfill:
     def _start(self, job: Job, mask: int, avail: int) -> bool:
         """Start it, or push out those in its way; then its nodes are promised to it."""
         sim = self._sim
-        free = sim.pool.choose(sim.pool.fitting(job.shape, avail), job.nodes)
+        free = sim.pool.choose(sim.pool.fitting(job.shape, avail), job.nodes, job.shape)
         if free:
             sim.start(job, free)
             self._started += 1
@@ -187,12 +187,15 @@ class Backfill:
         return False
 
 
-def will_run(sim: ClusterSim, job: Job, avail: int, *, now_only: bool = False) -> tuple[float, int] | None:
-    """When the job could start on ``avail`` by the limits of the running jobs, and the nodes it can choose from; None: never."""
+def will_run(sim: ClusterSim, job: Job, avail: int, *, now_only: bool = False) -> tuple[float, int, View] | None:
+    """When the job could start on ``avail`` by the limits of the running jobs, the nodes it can choose from, and what is free then.
+
+    None: never.
+    """
     pool, shape = sim.pool, job.shape
     found = pool.fitting(shape, avail)
     if found.bit_count() >= job.nodes:
-        return sim.now_s, found
+        return sim.now_s, found, pool
     future = Future(pool)
     losers = preemption.candidates(sim, job)
     for other in losers:
@@ -200,11 +203,11 @@ def will_run(sim: ClusterSim, job: Job, avail: int, *, now_only: bool = False) -
     if losers:
         found = future.fitting(shape, avail)
         if found.bit_count() >= job.nodes:
-            return sim.now_s, found
+            return sim.now_s, found, future
     return None if now_only else _after_ends(sim, job, avail, future, set(losers))
 
 
-def _after_ends(sim: ClusterSim, job: Job, avail: int, future: Future, gone: set[Job]) -> tuple[float, int] | None:
+def _after_ends(sim: ClusterSim, job: Job, avail: int, future: Future, gone: set[Job]) -> tuple[float, int, View] | None:
     """Let running jobs end in the order of their limits, those within a growing window at once, until the job fits.
 
     As in the original, the window is held against the next running job, whether that one is in the way or not.
@@ -230,7 +233,7 @@ def _after_ends(sim: ClusterSim, job: Job, avail: int, future: Future, gone: set
             window_s = _grown(sim, window_s)
         found = future.fitting(job.shape, avail)
         if found.bit_count() >= job.nodes:
-            return max(last_s, sim.now_s + 1.0), found
+            return max(last_s, sim.now_s + 1.0), found, future
     return None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 from ischeduler.simulator.engine.jobs import Job, Shape
 from ischeduler.simulator.engine.machine import Machine
@@ -15,6 +16,18 @@ _MEMBER = re.compile("1")
 def members(mask: int) -> Iterator[int]:
     """The numbers of a set's nodes, lowest first."""
     return (m.start() for m in _MEMBER.finditer(bin(mask)[:1:-1]))
+
+
+class View(Protocol):
+    """What is free on each node at some moment."""
+
+    def free_cores(self, i: int) -> int:
+        """Cores of node ``i`` that no job has."""
+        ...
+
+    def free_gpus(self, i: int) -> Mapping[str, int]:
+        """GPUs of node ``i`` that no job has, by type."""
+        ...
 
 
 class NodePool:
@@ -36,6 +49,8 @@ class NodePool:
         self.partition_masks = [sum(1 << self.index[n] for n in set(p.nodes)) for p in machine.partitions]
         weights = sorted({n.weight for n in machine.nodes})
         self._weight_masks = [sum(1 << i for i, n in enumerate(machine.nodes) if n.weight == w) for w in weights]
+        kinds = {n.cores for n in machine.nodes}
+        self._cores_each = kinds.pop() if len(kinds) == 1 else 0
         self._suited: dict[Shape, int] = {}
 
     @property
@@ -67,22 +82,42 @@ class NodePool:
                 free |= 1 << i
         return free
 
-    def choose(self, mask: int, count: int) -> int:
-        """``count`` of these nodes as Slurm picks them: low weights first, then the smallest run of neighbours that is enough.
+    def choose(self, mask: int, count: int, shape: Shape | None = None, view: View | None = None) -> int:
+        """``count`` of these nodes as Slurm picks them: low weights first, then the run of neighbours that is enough and has the fewest
+        free cores, and for a single node the one with the fewest free cores in it. A job with GPUs goes where most of them are free.
 
-        0 when there are not so many. Source: select/cons_tres, best fit of consecutive nodes.
+        0 when there are not so many. ``view`` says what is free (default: now); without ``shape`` all nodes count alike.
+        Source: select/cons_tres, best fit of consecutive nodes (_eval_nodes).
         """
         if mask.bit_count() <= count:
             return mask if mask.bit_count() == count else 0
-        if len(self._weight_masks) == 1:
-            return _consecutive(mask, count)
+        alike = shape is None or (not shape.gpus and self._cores_each > 0 and (shape.whole or shape.cores == self._cores_each))
+        seen = None if alike else view or self
         got = 0
-        for weighted in self._weight_masks:
+        for weighted in self._weighted(mask, shape, seen):
             here, missing = mask & weighted, count - got.bit_count()
             if here.bit_count() >= missing:
-                return got | _consecutive(here, missing)
+                return got | (_tightest(here, missing, seen.free_cores) if seen else _consecutive(here, missing))
             got |= here
         return got
+
+    def _weighted(self, mask: int, shape: Shape | None, view: View | None) -> list[int]:
+        """Sets of nodes, those to be taken first in front."""
+        if shape is None or view is None or not shape.gpus:
+            return self._weight_masks
+        sets: list[int] = []
+        for weighted in self._weight_masks:
+            free = {i: sum(view.free_gpus(i).values()) for i in members(mask & weighted)}
+            sets += [sum(1 << i for i, n in free.items() if n == count) for count in sorted(set(free.values()), reverse=True)]
+        return sets
+
+    def free_cores(self, i: int) -> int:
+        """Cores of node ``i`` that no job has."""
+        return self.cores[i]
+
+    def free_gpus(self, i: int) -> Mapping[str, int]:
+        """GPUs of node ``i`` that no job has, by type."""
+        return self.gpus[i]
 
     def take(self, job: Job, mask: int) -> None:
         """Allocate the job's share on each node of ``mask``; a job that takes whole nodes only occupies them."""
@@ -157,6 +192,16 @@ class Future:
             free = self._gpus.setdefault(i, dict(pool.gpus[i]))
             free[kind] += number
 
+    def free_cores(self, i: int) -> int:
+        """As :meth:`NodePool.free_cores`."""
+        if self.emptied >> i & 1:
+            return self._pool.machine.nodes[i].cores
+        return self._left[i][0] if i in self._left else self._pool.cores[i]
+
+    def free_gpus(self, i: int) -> Mapping[str, int]:
+        """As :meth:`NodePool.free_gpus`."""
+        return self._pool.machine.nodes[i].gpus if self.emptied >> i & 1 else self._gpus.get(i, self._pool.gpus[i])
+
     def fitting(self, shape: Shape, among: int) -> int:
         """As :meth:`NodePool.fitting`."""
         pool = self._pool
@@ -191,4 +236,20 @@ def _consecutive(mask: int, count: int) -> int:
         got |= ((1 << taken) - 1) << start
         missing -= taken
         runs.remove((length, start))
+    return got
+
+
+def _tightest(mask: int, count: int, free_cores: Callable[[int], int]) -> int:
+    """As :func:`_consecutive`, where a run is as large as its free cores; of a run for one node the one with the fewest."""
+    runs = [(sum(free_cores(i) for i in range(*m.span())), m.start(), m.end()) for m in _RUN.finditer(bin(mask)[:1:-1])]
+    got, missing = 0, count
+    while missing:
+        enough = [r for r in runs if r[2] - r[1] >= missing]
+        best = min(enough) if enough else max(runs, key=lambda r: (r[0], -r[1]))
+        if missing == 1:
+            return got | 1 << min(range(best[1], best[2]), key=lambda i: (free_cores(i), i))
+        taken = min(best[2] - best[1], missing)
+        got |= ((1 << taken) - 1) << best[1]
+        missing -= taken
+        runs.remove(best)
     return got

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ischeduler.core.errors import BadInput
@@ -38,6 +39,9 @@ class SchedulerOptions:
     """All of it. ``scheduler`` is 'slurm', or the textbook's 'fcfs', 'easy', 'conservative' in order of submission.
 
     ``backfill`` False is sched/builtin. ``timeout_poll_s``: walltimes are looked at that often (Slurm: 30 s; 0: at the second).
+    ``sched_tick_s``: the main scheduler looks for something new only that often (slurmctld: about each second; 0: at once), at
+    multiples of it. ``bf_first_s`` is when backfill looked before the first job came, and ``bf_poll_s`` how often it looks again where it
+    found nothing to do: its later looks fall on that grid.
     ``release_s`` is how long an ended job's nodes stay COMPLETING. ``idle_cycles`` True runs backfill cycles in which nothing has
     changed since the last one; they can start a job only where priorities changed places, and cost time.
     ``estimates`` True lets backfill go on to jobs that cannot start now, for their expected starts. ``requeue`` is JobRequeue.
@@ -47,6 +51,9 @@ class SchedulerOptions:
     priority: PriorityOptions = field(default_factory=PriorityOptions)
     backfill: bool = True
     sched_interval_s: float = 60.0
+    sched_tick_s: float = 0.0
+    bf_first_s: float = -math.inf
+    bf_poll_s: float = 1.0
     default_queue_depth: int = 100
     bf_interval_s: float = 30.0
     bf_window_s: float = 86400.0

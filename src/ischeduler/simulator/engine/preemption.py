@@ -76,7 +76,7 @@ def _first_that_help(sim: ClusterSim, job: Job, among: int, order: list[Job]) ->
             removed.append(other)
             found = future.fitting(job.shape, among)
             if found.bit_count() >= job.nodes:
-                return removed, sim.pool.choose(found, job.nodes)
+                return removed, sim.pool.choose(found, job.nodes, job.shape, future)
     return [], 0
 
 

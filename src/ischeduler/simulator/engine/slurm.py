@@ -16,10 +16,6 @@ from ischeduler.simulator.engine.jobs import Job
 if TYPE_CHECKING:
     from ischeduler.simulator.engine.cluster_sim import ClusterSim
 
-POLL_S = 1.0
-"""Backfill that finds nothing to do looks again every second."""
-
-
 class Slurm:
     """Both schedulers and their timing."""
 
@@ -27,13 +23,18 @@ class Slurm:
 
     def __init__(self) -> None:
         self._backfilled_s = -math.inf
-        self._full_at_s = math.inf
+        self._main_at_s = self._full_at_s = math.inf
         self._stale = False
 
     def cycle(self, sim: ClusterSim) -> None:
         """Run whichever scheduler is due."""
         if sim.changed:
             sim.changed, self._stale = False, True
+            if self._full_at_s < sim.now_s:
+                self._full_at_s = math.inf  # it found an empty queue
+            self._main_at_s = _next_tick(sim.now_s, sim.options.sched_tick_s)
+        if sim.now_s >= self._main_at_s:
+            self._main_at_s = math.inf
             if not self._main(sim, sim.options.default_queue_depth):
                 self._full_at_s = min(self._full_at_s, self._next_full_s(sim))
         if sim.now_s >= self._full_at_s:
@@ -50,22 +51,30 @@ class Slurm:
         """The next full pass or backfill cycle."""
         if not sim.pending:
             return math.inf
-        return min(self._full_at_s, self._backfill_at_s(sim) if sim.options.backfill else math.inf)
+        return min(self._main_at_s, self._full_at_s, self._backfill_at_s(sim) if sim.options.backfill else math.inf)
 
     def _next_full_s(self, sim: ClusterSim) -> float:
-        interval_s = sim.options.sched_interval_s
+        interval_s, tick_s = sim.options.sched_interval_s, sim.options.sched_tick_s
+        if tick_s:
+            return (math.floor(sim.now_s / tick_s) + max(1, round(interval_s / tick_s))) * tick_s
         return (math.floor(sim.now_s / interval_s) + 1) * interval_s
 
     def _backfill_at_s(self, sim: ClusterSim) -> float:
         """bf_interval after the last cycle, or at the next look after that once something has changed."""
         if not sim.pending or not (self._stale or sim.options.idle_cycles):
             return math.inf
-        due_s = self._backfilled_s + sim.options.bf_interval_s
-        return due_s if due_s >= sim.now_s else sim.now_s if due_s == -math.inf else due_s + math.ceil((sim.now_s - due_s) / POLL_S) * POLL_S
+        due_s = max(self._backfilled_s, sim.options.bf_first_s) + sim.options.bf_interval_s
+        if due_s == -math.inf:
+            return sim.now_s
+        return due_s + _next_tick(sim.now_s - due_s, sim.options.bf_poll_s) if due_s < sim.now_s else due_s
 
     def _main(self, sim: ClusterSim, depth: int | None) -> bool:
         """One pass of the main scheduler; False when it stopped at ``depth`` jobs."""
         return MainPass(sim, depth).run()
+
+
+def _next_tick(now_s: float, tick_s: float) -> float:
+    return math.ceil(now_s / tick_s) * tick_s if tick_s else now_s
 
 
 class MainPass:
@@ -110,7 +119,7 @@ class MainPass:
             job.reason = "ReqNodeNotAvail, UnavailableNodes"
             return False
         avail = suited & self._avail
-        mask = sim.pool.choose(sim.pool.fitting(job.shape, avail), job.nodes)
+        mask = sim.pool.choose(sim.pool.fitting(job.shape, avail), job.nodes, job.shape)
         if mask:
             sim.start(job, mask)
             return True
