@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ischeduler.cidb.ci_database import CIDatabase
     from ischeduler.estimators.facade import Estimators
+    from ischeduler.estimators.queuewait.site import SiteWaits
     from ischeduler.plane.loop import Plane
 
 LIVE_NAME_AGE_S = 86400.0
@@ -278,10 +279,24 @@ class Services:
             from ischeduler.estimators.facade import Estimators
             from ischeduler.estimators.plugins.load import add_plugins
 
-            found = Estimators(history=self._own_history, given=Path(assume) if assume else None)
+            found = Estimators(history=self._own_history, given=Path(assume) if assume else None, site=self._site_waits())
             add_plugins(found.registry, self.settings.data_dir / "estimators", clock=self.clock)
             self._estimators[assume] = found
         return self._estimators[assume]
+
+    def _site_waits(self) -> SiteWaits | None:
+        """Queue waits learned from what accounting tells of live clusters; None unless the user allows it: a week of a large centre's
+        jobs is not asked for unbidden."""
+        if not self.settings["learning.accounting"]:
+            return None
+        from ischeduler.estimators.queuewait.site import SiteWaits
+
+        def kernel() -> Any:
+            from ischeduler.simulator.kernel import rollouts
+
+            return rollouts
+
+        return SiteWaits(self.finished_jobs, self.owner, twin=kernel, keep=self.settings.state_dir)
 
     def _own_history(self, **wanted: Any) -> Sequence[Any]:
         return self.store.history(owner=self.owner, **wanted)

@@ -13,8 +13,8 @@ from ischeduler.sandbox import Sandbox
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 pytest.importorskip("numba", reason="numba is not here")
 RULES = ("reactive", "hand-over")
-BUSY = [Other(8.0 * i, 2, 1, 40.0) for i in range(60)]
-"""Each takes a node for two thirds of its minute: there are two nodes, and five jobs where four would fit."""
+BUSY = [Other(20.0 * i, 2, 1, 36.0) for i in range(40)]
+"""Each takes one of the two nodes for 36 s, three come a minute, and the training takes a node, too: there is always somebody waiting."""
 
 
 @pytest.fixture

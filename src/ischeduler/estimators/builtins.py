@@ -14,6 +14,7 @@ from ischeduler.estimators.memory.estimator import TraceEstimator, tracing
 from ischeduler.estimators.memory.prior import HostMemoryPrior
 from ischeduler.estimators.memory.tracer import Tracer
 from ischeduler.estimators.queuewait.estimator import QueueEstimator
+from ischeduler.estimators.queuewait.site import SiteWaits
 from ischeduler.estimators.registry import Registry, default_registry
 from ischeduler.estimators.steptime.devices import CpuCalibration
 from ischeduler.estimators.steptime.estimator import RooflineEstimator
@@ -44,9 +45,9 @@ def measured_contexts() -> dict[str, DeviceCalibration]:
 
 def built_ins(
     *, given: GivenEstimator | None = None, tracer: Tracer | None = None,
-    calibrations: Mapping[str, CpuCalibration] | None = None, plug_ins: bool = True,
+    calibrations: Mapping[str, CpuCalibration] | None = None, plug_ins: bool = True, site: SiteWaits | None = None,
 ) -> BuiltIns:
-    """Everything wired. ``calibrations`` are measured CPU coefficients by node type name."""
+    """Everything wired. ``calibrations`` are measured CPU coefficients by node type name; ``site`` learns waits from accounting."""
     tracer = tracer or Tracer()
     trace = tracing(tracer)
     memory = TraceEstimator(trace, measured_contexts())
@@ -55,7 +56,7 @@ def built_ins(
         return registry.answer(request)[0]
 
     estimators = [
-        StartupEstimator(), HostMemoryPrior(), QueueEstimator(), CostEstimator(ask), WalltimeEstimator(ask),
+        StartupEstimator(), HostMemoryPrior(), QueueEstimator(site), CostEstimator(ask), WalltimeEstimator(ask),
         RooflineEstimator(trace, calibrations), memory, ProfileEstimator(), HistoryEstimator(), ScalingEstimator(),
         given or GivenEstimator(),
     ]

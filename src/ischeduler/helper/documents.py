@@ -83,6 +83,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
         "simulate": {"simulation": Simulation},
         "traces": {"traces": list[PublicTrace]},
+        "provisioner": {"file": str, "about": dict[str, Any]},
         "trace": {"trace": TraceFacts},
         "trace-fetch": {"fetched": Fetched},
         "db": {"url": str, "version": str | None, "needed": str, "notes": list[str]},

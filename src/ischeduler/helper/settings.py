@@ -57,7 +57,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("caps.allow_move", "flag", True, "may the plane move a run to a clearly better place"),
     Setting("caps.stall_after", "duration", 1800.0, "no progress for this long means stalled"),
     Setting(
-        "learning.accounting", "flag", False, "may your finished jobs in Slurm's accounting (sacct) become evidence of queue waits"
+        "learning.accounting",
+        "flag",
+        False,
+        "may finished jobs in Slurm's accounting (sacct) become evidence of queue waits: yours; and everybody's, where shown, teach a model",
     ),
     Setting("plane.autostart", "flag", True, "start the plane in the background when a run is delegated and none is alive"),
     Setting(

@@ -1,9 +1,10 @@
-"""The 'queue' estimator: past waits and the live queue together, each saying what it weighs."""
+"""The 'queue' estimator: what was learned at the site where it can be, else past waits and the live queue, each saying what it weighs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from ischeduler.core.durations import human
 from ischeduler.core.estimate import Estimate
@@ -11,10 +12,13 @@ from ischeduler.core.jobs import Resources
 from ischeduler.estimators.evidence import resources_of
 from ischeduler.estimators.queuewait.live import LiveWait, live_wait
 from ischeduler.estimators.queuewait.past import Waits, past_waits
+from ischeduler.estimators.queuewait.prior import mixed
+from ischeduler.estimators.queuewait.site import LearnedWait, SiteWaits
 from ischeduler.ports import EstimateRequest, EstimatorInfo
 
 SOURCE = "queue@1"
 QUICK_S = 600.0
+HOUR_S = 3600.0
 NOTHING_KNOWN_S = (60.0, 3600.0, 86400.0)
 LIVE_WEIGHT = 4.0
 """The live queue counts as much as four fresh past waits."""
@@ -25,24 +29,72 @@ STALE_S = 900.0
 _NARROWEST = 0.01  # equal quantiles still need a slope
 
 
+@dataclass(frozen=True)
+class Foretold:
+    """A wait with its source, age and reason, and the chance of having started after so many seconds."""
+
+    wait: Estimate
+    chance: Callable[[float], float]
+    asked_at: float
+    """Epoch seconds; a deadline is counted from here."""
+
+    @property
+    def within_10min(self) -> Estimate:
+        """The chance of a start within ten minutes."""
+        return self._probability(self.chance(QUICK_S))
+
+    @property
+    def within_1h(self) -> Estimate:
+        """The chance of a start within the hour."""
+        return self._probability(self.chance(HOUR_S))
+
+    def started_by(self, deadline_s: float) -> Estimate:
+        """The chance of having started by a deadline (epoch seconds); none once it has passed."""
+        return self._probability(self.chance(deadline_s - self.asked_at) if deadline_s > self.asked_at else 0.0)
+
+    def _probability(self, value: float) -> Estimate:
+        return replace(self.wait, p10=value, p50=value, p90=value, unit="probability")
+
+
 class QueueEstimator:
-    """Seconds a job of the request's size waits in a partition."""
+    """Seconds a job of the request's size waits in a partition. ``site`` learns from accounting, where there is one."""
 
     info = EstimatorInfo(
-        "queue", "1", ("queue_wait",), "live", "past waits of this user (recent ones count more) and the live queue",
+        "queue", "1", ("queue_wait",), "live", "learned from the site's finished jobs, else past waits of this user and the live queue",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, site: SiteWaits | None = None) -> None:
         self._live: dict[tuple[object, ...], tuple[object, LiveWait | None]] = {}
+        self._site = site
 
     def estimate(self, request: EstimateRequest) -> Estimate:
         """Always answers: with nothing to go by, widely, and says so."""
+        return self.foretell(request).wait
+
+    def foretell(self, request: EstimateRequest) -> Foretold:
+        """The wait and the chances of a start within 10 minutes, an hour, by a deadline."""
+        resources, partition = resources_of(request), request.partition.name if request.partition is not None else ""
+        live = self._queue(request, partition, resources)
+        learned = self._learned(request, live, partition, resources)
+        if learned is not None:
+            return Foretold(_with_probe(_told(learned, request), request), learned.chance, request.now)
+        answer = self._by_rule(request, live)
+        return Foretold(answer, lambda seconds: probability_within(answer, seconds), request.now)
+
+    def _learned(self, request: EstimateRequest, live: LiveWait | None, partition: str, resources: Resources) -> LearnedWait | None:
+        snapshot = request.snapshot
+        if self._site is None or snapshot is None or live is None or not live.possible or request.now - snapshot.taken_at > STALE_S:
+            return None
+        return self._site.learned(
+            snapshot, partition, float(live.need), resources.walltime_s, float(live.whole), by_gpu=live.by_gpu, name=request.workload.name,
+        )
+
+    def _by_rule(self, request: EstimateRequest, live: LiveWait | None) -> Estimate:
         assert request.cluster is not None  # the contract was checked
         assert request.partition is not None
         resources, partition = resources_of(request), request.partition.name
         here = (r for r in request.history if r.cluster == request.cluster.name)
         past = past_waits(here, partition, resources.nodes, request.now)
-        live = self._queue(request, partition, resources)
         if live is not None and not live.possible:
             return _estimate((live.p10, live.p50, live.p90), "live", request, f"{live.words}; until nodes come back")
         answer = _combined(request, past, live)
@@ -71,6 +123,21 @@ def probability_within(wait: Estimate, seconds: float = QUICK_S) -> float:
     return min(0.98, max(0.02, floor + 0.4 * (x - left) / (right - left)))
 
 
+def _told(learned: LearnedWait, request: EstimateRequest) -> Estimate:
+    """What a model says; p10 to p90 are calibrated on late labels, the chances come from its classifiers."""
+    soon, hour = learned.chance(QUICK_S), learned.chance(HOUR_S)
+    age = max(0.0, request.now - learned.as_of)
+    words = f"{learned.words}; the queue as of {human(age)} ago" if age > 0 else learned.words
+    reason = f"{words}; starts within 10 min: {soon:.0%}, within 1 h: {hour:.0%}"
+    return Estimate(learned.p10, learned.p50, learned.p90, "s", SOURCE, basis="live", as_of=learned.as_of, reason=reason)
+
+
+def _cold(live: LiveWait) -> tuple[float, float, float]:
+    """The replayed queue, drawn towards what such jobs wait elsewhere under such a load."""
+    replayed = (live.p10, live.p50, live.p90)
+    return replayed if live.prior is None else mixed(replayed, live.prior)
+
+
 def _combined(request: EstimateRequest, past: Waits | None, live: LiveWait | None) -> Estimate:
     if past is None and live is None:
         words = "neither past waits nor a live queue: anything from a minute to a day"
@@ -79,12 +146,13 @@ def _combined(request: EstimateRequest, past: Waits | None, live: LiveWait | Non
         assert past is not None
         return _estimate((past.p10, past.p50, past.p90), "history", request, _past_words(past), past.newest)
     if past is None:
-        return _estimate((live.p10, live.p50, live.p90), "live", request, f"{live.words}; no past waits here")
+        return _estimate(_cold(live), "live", request, f"{live.words}; no past waits here")
+    low, middle, high = _cold(live)
     weight = IDLE_WEIGHT if live.idle else LIVE_WEIGHT
     share = weight / (weight + past.weight)
-    pairs = ((live.p10, past.p10), (live.p50, past.p50), (live.p90, past.p90))
-    mixed = [math.exp(share * math.log(max(1.0, a)) + (1 - share) * math.log(max(1.0, b))) for a, b in pairs]
-    low, middle, high = min(mixed[0], live.p10, past.p10), mixed[1], max(mixed[2], min(live.p90, past.p90))
+    pairs = ((low, past.p10), (middle, past.p50), (high, past.p90))
+    both = [math.exp(share * math.log(max(1.0, a)) + (1 - share) * math.log(max(1.0, b))) for a, b in pairs]
+    low, middle, high = min(both[0], low, past.p10), both[1], max(both[2], min(high, past.p90))
     words = f"{live.words}; {_past_words(past)}; the live queue counts {share:.0%}"
     return _estimate((low, max(low, middle), max(middle, high)), "live", request, words)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ischeduler.core.jobs import Resources
 from ischeduler.core.snapshot import NodeCounts, QueuedJob, QueueSnapshot
+from ischeduler.estimators.queuewait.prior import prior_wait
 
 IDLE_NOW_S = (2.0, 20.0, 420.0)
 """Wait with enough idle nodes and nobody ahead: a scheduler cycle or two; 7 minutes covers a busy controller."""
@@ -24,7 +25,10 @@ _MOST_JOBS = 4000
 
 @dataclass(frozen=True, slots=True)
 class LiveWait:
-    """p10, p50, p90 in seconds, what they come from, and whether enough is idle at once. ``possible`` False: never fits."""
+    """p10, p50, p90 in seconds, what they come from, and whether enough is idle at once. ``possible`` False: never fits.
+
+    ``prior`` is what such jobs wait elsewhere under such a load. ``need``, ``whole``: units asked for and there; GPUs where ``by_gpu``.
+    """
 
     p10: float
     p50: float
@@ -32,6 +36,10 @@ class LiveWait:
     words: str
     idle: bool
     possible: bool = True
+    prior: tuple[float, float, float] | None = None
+    need: int = 0
+    whole: int = 0
+    by_gpu: bool = False
 
 
 def live_wait(
@@ -51,12 +59,13 @@ def live_wait(
         words = f"only {whole} usable {unit} where {need} are needed"
         return LiveWait(LONGEST_S / 30, LONGEST_S / 4, LONGEST_S, words, idle=False, possible=False)
     if free >= need and not _contended(pending, free - need, by_gpu):
-        return LiveWait(*IDLE_NOW_S, f"{free} {unit} idle now, {need} needed", idle=True)
+        return LiveWait(*IDLE_NOW_S, f"{free} {unit} idle now, {need} needed", idle=True, need=need, whole=whole, by_gpu=by_gpu)
     running = snapshot.running(partition)
     waits = sorted(_replayed(running, pending, whole, free, need, now, used, ahead, by_gpu) for used, ahead in _CASES)
     low, middle, high = (max(IDLE_NOW_S[i], min(LONGEST_S, w)) for i, w in enumerate(waits))
     words = f"{free} of {whole} {unit} idle, {need} needed, {len(pending)} jobs pending, {len(running)} running"
-    return LiveWait(low, max(low, middle), max(low, middle, high), words, idle=False)
+    elsewhere = prior_wait(free, whole, need, sum(_size(j, by_gpu) for j in pending))
+    return LiveWait(low, max(low, middle), max(low, middle, high), words, False, True, elsewhere, need, whole, by_gpu)
 
 
 def _free(counts: Sequence[NodeCounts], resources: Resources, by_gpu: bool) -> int:

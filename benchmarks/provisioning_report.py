@@ -1,0 +1,107 @@
+"""The provisioning experiment's table, figures and bars."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.report import Bar
+from ischeduler.helper.provisioning.judge import Record, classes, difference_h, reduction
+from ischeduler.helper.provisioning.methods import Method
+from ischeduler.helper.provisioning.setting import Setting
+
+MIRAGE_SUM_H = {1: 1.6, 8: 1.6}
+WARM_SUM_H = {1: 1.8, 8: 2.1}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Records of one size of segment. ``ours``: the name of the method that is deployed."""
+
+    records: list[Record]
+    chosen: Method
+    ours: str
+    handover: Record
+    bounds: list[Record]
+    trained_peers: list[str]
+    curves: dict[tuple[int, int], Record]
+
+    def of(self, method: str) -> Record:
+        """A method's record."""
+        return next(r for r in self.records if r.method == method)
+
+
+def print_table(table: Table, units: int, setting: Setting) -> None:
+    """One line a method: all episodes, then by load class."""
+    groups = classes(table.of("reactive"))
+    counts = ", ".join(f"{name} {int(chosen.sum())}" for name, chosen in groups.items())
+    print(f"\n{setting.source}, {setting.protocol} protocol, segments of {units} units and {setting.segment_s / 3600:g} h")
+    print(f"{len(table.of('reactive').cost)} validation episodes ({counts}); hours: interruption + overlap = sum")
+    head = f"{'method':<22}{'interr.':>9}{'overlap':>9}{'sum':>8}{'zero':>7}{'segment':>9}"
+    print(head + "".join(f"{name:>16}" for name in groups))
+    for r in (*table.records, table.handover, *table.bounds):
+        f = r.figures()
+        cells = "".join(
+            f"{g['interruption_h']:>9.2f} +{g['overlap_h']:>5.2f}" for g in (r.figures(chosen) for chosen in groups.values())
+        )
+        mark = " *" if r.method == table.ours else ""
+        print(
+            f"{r.method + mark:<22}{f['interruption_h']:>9.2f}{f['overlap_h']:>9.2f}{f['sum_h']:>8.2f}{f['zero_share']:>7.2f}"
+            f"{f['segment_h']:>9.1f}{cells}"
+        )
+    print("* what is deployed; hand_over uses its forecasts; the last two lines are bounds, not methods")
+    print(f"cost of {table.ours} below others, 95 % paired block bootstrap:")
+    for r in table.records:
+        if r.method != table.ours:
+            more, low, high = difference_h(table.of(table.ours), r)
+            print(f"  {r.method:<22}{more:>6.2f} h  [{low:.2f}, {high:.2f}]")
+
+
+def print_curves(table: Table) -> None:
+    """What dearer interruption buys."""
+    print("price of an hour of interruption : overlap -> interruption + overlap, zero-interruption share")
+    for (i, o), r in table.curves.items():
+        f = r.figures()
+        print(f"  {i:>3}:{o:<3} {f['interruption_h']:.2f} + {f['overlap_h']:.2f}  {f['zero_share']:.2f}")
+
+
+def summary(table: Table, units: int) -> dict[str, Any]:
+    """Figures for the closing JSON line, prefixed with the segment's size."""
+    heavy = classes(table.of("reactive"))["heavy"]
+    ours = table.of(table.ours)
+    found: dict[str, Any] = {"method": table.ours}
+    for r in (*table.records, *table.bounds):
+        f = r.figures()
+        found |= {f"{r.method}_sum_h": f["sum_h"], f"{r.method}_interruption_h": f["interruption_h"], f"{r.method}_overlap_h": f["overlap_h"]}
+        found[f"{r.method}_zero_share"] = f["zero_share"]
+    value, low, high = reduction(ours, [table.of("reactive"), table.of("average")])
+    full = ours.figures()
+    found |= {
+        "sum_h": full["sum_h"], "episodes": full["episodes"], "heavy_episodes": int(heavy.sum()),
+        "heavy_interruption_h": ours.figures(heavy)["interruption_h"], "heavy_overlap_h": ours.figures(heavy)["overlap_h"],
+        "cost_share_of_baseline": 1 - value, "cost_share_high": 1 - low, "cost_share_low": 1 - high,
+        "trained_peers_not_beaten": sum(difference_h(ours, table.of(p))[1] <= 0 for p in table.trained_peers),
+    }
+    hand = table.handover.figures()
+    found |= {
+        "handover_interruption_h": hand["interruption_h"], "handover_overlap_min": 60 * hand["overlap_h"],
+        "handover_interrupted_share": 1 - hand["zero_share"], "handover_segment_lost_h": 48.0 - hand["segment_h"],
+    }
+    for (i, o), r in table.curves.items():
+        found[f"price_{i}_{o}"] = [round(r.figures()[k], 4) for k in ("interruption_h", "overlap_h", "zero_share")]
+    return {f"n{units}_{k}": v for k, v in found.items()}
+
+
+def bars(table: Table, units: int, protocol: str, *, absolute: bool) -> list[Bar]:
+    """The bars of a protocol: in hours for the trace they were set on (``absolute``), as a share of the baseline for any other."""
+    name = f"n{units}_"
+    if protocol == "mirage":
+        return [Bar(f"{name}sum_h", MIRAGE_SUM_H.get(units, 1.6)), Bar(f"{name}trained_peers_not_beaten", 0)] if absolute else []
+    hand = [
+        Bar(f"{name}handover_interruption_h", 0.12), Bar(f"{name}handover_interrupted_share", 0.07),
+        Bar(f"{name}handover_overlap_min", 5.0), Bar(f"{name}handover_segment_lost_h", 6.0),
+    ]  # fmt: skip
+    if not absolute:
+        return [Bar(f"{name}cost_share_of_baseline", 0.55), Bar(f"{name}cost_share_high", 0.75)]
+    heavy = [Bar(f"{name}heavy_interruption_h", 3.0), Bar(f"{name}heavy_overlap_h", 1.2)]
+    return [Bar(f"{name}sum_h", WARM_SUM_H.get(units, 2.1)), *heavy, *hand]
