@@ -12,8 +12,8 @@ from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 IN_CI = bool(os.environ.get("CI"))
-if IN_CI:
-    settings.load_profile("ci")
+settings.register_profile("own", deadline=None)
+settings.load_profile("ci" if IN_CI else "own")
 
 _DATA_SET = re.compile(r"not shipped|not here|\bshared\b")
 """Reasons of tests that need data sets which the project may not ship: the only ones that may skip in CI."""
