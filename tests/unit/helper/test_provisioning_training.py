@@ -71,6 +71,28 @@ def test_shuffled_future_moves_no_forecast(setting: Setting, law: RuntimeLaw):
     assert not np.array_equal(seen.gap, again.gap)
 
 
+def test_other_arrivals_move_no_forecast(setting: Setting, law: RuntimeLaw):
+    """Whoever comes after a look, however large, long and many: what was forecast until then stays to the last bit."""
+    start, at = 45 * DAY, 3
+    of = setting.episode(start, 2)
+    assert of is not None
+    seen = look_at(setting, law, of, start, SIGHT)
+    later = setting.table.submit_s > int(of.looks_s[seen.asked[at]])
+    keep = ~later | (np.random.default_rng(1).random(len(later)) < 0.6)
+    order = np.flatnonzero(keep)
+    shuffled = setting.table.take(np.where(later[order], np.random.default_rng(2).permutation(order), order))
+    table = replace(shuffled, submit_s=setting.table.submit_s[order], start_s=setting.table.submit_s[order] + (shuffled.start_s - shuffled.submit_s))
+    early = ~later[order]
+    table = replace(table, start_s=np.where(early, setting.table.start_s[order], table.start_s))
+    other = replace(setting, table=table)
+    changed = other.episode(start, 2)
+    assert changed is not None
+    again = look_at(other, law, changed, start, SIGHT)
+    for column in ("state", "mean", "twin"):
+        assert np.array_equal(getattr(seen, column)[: at + 1], getattr(again, column)[: at + 1]), column
+    assert not np.array_equal(seen.gap, again.gap)
+
+
 def test_forecasts_do_not_read_outcomes(setting: Setting, law: RuntimeLaw, trained: tuple[Path, dict[str, object]]):
     model = read(trained[0])
     of = setting.episode(46 * DAY, 2)

@@ -11,19 +11,34 @@ if TYPE_CHECKING:
 
 
 
-def uniforms(groups: NDArray[np.int64], rollouts: int, *, seed: int, together: float = 0.3) -> NDArray[np.float64]:
+def uniforms(
+    groups: NDArray[np.int64], rollouts: int, *, seed: int, together: float = 0.3, jobs: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
     """Uniform numbers of shape (jobs, rollouts); jobs of one group (a user's alike jobs) are correlated.
 
     A Gaussian copula: ``together`` is the share of variance a group has in common. Jobs of one user and kind fail or finish
-    together, and without it the sums a queue's end depends on are too sure of themselves.
+    together, and without it the sums a queue's end depends on are too sure of themselves. A job's numbers depend on its group, its
+    own number in ``jobs`` (default: its place) and the seed alone, not on which other jobs there are: those that come later move nothing.
     """
-    from scipy.special import ndtr
+    from scipy.special import ndtr, ndtri
 
-    rng = np.random.default_rng(seed)
-    code = np.unique(groups, return_inverse=True)[1]
-    common = rng.standard_normal((int(code.max(initial=-1)) + 1, rollouts))
-    own = rng.standard_normal((len(groups), rollouts))
-    return ndtr(np.sqrt(together) * common[code] + np.sqrt(1 - together) * own)
+    own = np.arange(len(groups)) if jobs is None else jobs
+    common, single = ndtri(_scattered(groups, rollouts, 2 * seed)), ndtri(_scattered(own, rollouts, 2 * seed + 1))
+    return ndtr(np.sqrt(together) * common + np.sqrt(1 - together) * single)
+
+
+def _scattered(keys: NDArray[np.int64], count: int, seed: int) -> NDArray[np.float64]:
+    """``count`` uniform numbers a key, between 0 and 1 (exclusive): SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) as a hash."""
+    with np.errstate(over="ignore"):
+        mixed = _mix(_mix(np.asarray(keys).astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15))[:, None] + np.arange(count, dtype=np.uint64))
+    return ((mixed >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    state = state * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
 
 
 def draw_remaining_s(

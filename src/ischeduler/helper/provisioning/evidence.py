@@ -104,7 +104,7 @@ def twin_forecasts(
     left = known.table.limit_s[rows] - gone
     table, row = setting.table, np.maximum(world.row, 0)
     alike = (table.user[row] * 1_000_003 + table.limit_s[row]) * 8191 + table.units[row]
-    noise = uniforms(alike, sight.rolls, seed=sight.seed + start_s % 1_000_003, together=sight.together)
+    noise = uniforms(alike, sight.rolls, seed=sight.seed + start_s % 1_000_003, together=sight.together, jobs=world.row)
     out, true, first = np.empty((len(queues), len(LEVELS))), np.empty(len(queues)), 0
     for i, (queue, jobs) in enumerate(zip(queues, alive, strict=True)):
         other = world.row[jobs] != OWN
