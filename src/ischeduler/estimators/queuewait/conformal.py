@@ -146,7 +146,7 @@ def rolling(
     """Calibrated log waits (jobs, levels), each by what was known when its job was submitted; rows sorted by submission.
 
     A slow correction by the bounds found too short (Angelopoulos, Candes and Tibshirani, NeurIPS 2023) made them longer without losing less:
-    on the training parts of three traces the pinball loss was lowest without one.
+    on the training parts of three traces the pinball loss was lower without one.
     """
     import numpy as np
 

@@ -1,7 +1,7 @@
 """What is known of a queue and a job, as the learner sees it: one definition for traces and for the live queue.
 
-A live queue becomes the same columns as a trace (running, pending, one's own finished jobs, and last the job that is asked about), and the same
-sweep reads them.
+A live queue becomes the same columns as a trace (:func:`ischeduler.estimators.queuewait.site.jobs_of`: finished, running, pending, and last
+the job that is asked about), and the same sweep reads them.
 """
 
 from __future__ import annotations
