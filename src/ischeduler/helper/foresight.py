@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ischeduler.core.errors import IschedError
+from ischeduler.core.errors import ConfigError, IschedError
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run
 from ischeduler.core.snapshot import FinishedJob, QueueSnapshot
@@ -26,6 +28,9 @@ from ischeduler.plane.segments import next_walltime_s
 from ischeduler.ports import Provisioner
 from ischeduler.wiring import Services, Settings
 
+if TYPE_CHECKING:
+    from ischeduler.helper.provisioning.training import TrainedProvisioner
+
 LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 LOOKS_A_SEGMENT = 60
 LOOK_LEAST_S, LOOK_MOST_S = 10.0, 300.0
@@ -37,6 +42,9 @@ HAND_OVER = Prices(19.0, 1.0)
 HAND_OVER_SHARE = 0.25
 """Of a segment at most: a hand-over earlier than that would shred the run into short segments."""
 RECENT_STARTS = 100
+MODEL_LOOKS, MODEL_LOOK_MOST_S = 48, 3600.0
+"""A trained model's smoothing was tuned on a forecast an hour in segments of 48 hours."""
+_LEARNED = ("quantile", "twin", "hand-over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,10 @@ class LiveForesight:
 
     def __init__(self, services: Services, settings: Settings) -> None:
         self._services, self._kind = services, str(settings["plane.provisioner"])
-        self._rule = rule_of(self._kind, Prices(float(settings["plane.interruption_price"] or 0), float(settings["plane.overlap_price"] or 0)))
+        prices = Prices(float(settings["plane.interruption_price"] or 0), float(settings["plane.overlap_price"] or 0))
+        self._model = _trained(settings) if self._kind in _LEARNED else None
+        self._rule = rule_of(self._kind, prices, self._model)
+        self._averaged = self._model.tuning.window if self._model else AVERAGED
         self._seen: dict[str, QueueSnapshot] = {}
         self._made: dict[_Place, list[Forecast]] = {}
         self._tried: dict[_Place, float] = {}
@@ -68,12 +79,12 @@ class LiveForesight:
         attempt = living[0]
         gpus = attempt.resources.gpus_per_node * attempt.resources.nodes
         place = _Place(attempt.cluster, attempt.partition, attempt.resources.nodes, gpus, round(next_walltime_s(run), -1))
-        every_s = look_every_s(attempt)
+        every_s = look_every_s(attempt, MODEL_LOOKS, MODEL_LOOK_MOST_S) if self._model else look_every_s(attempt)
         made = self._made.setdefault(place, [])
         if now - self._tried.get(place, 0.0) >= every_s:
             self._tried[place] = now
             self._look(place, attempt, run, now, every_s, made)
-        fresh = [f for f in made[-AVERAGED:] if now - f.as_of <= STALE_LOOKS * every_s]
+        fresh = [f for f in made[-self._averaged :] if now - f.as_of <= STALE_LOOKS * every_s]
         return Informed(self._rule, smoothed(fresh)) if fresh else REACTIVE
 
     def _look(self, place: _Place, attempt: Attempt, run: Run, now: float, every_s: float, made: list[Forecast]) -> None:
@@ -83,12 +94,16 @@ class LiveForesight:
             words = f"no forecast for the successor of {run.id} ({error})"
             if words not in self._services.troubles:
                 self._services.troubles.append(words)
-        del made[: -2 * AVERAGED]
+        del made[: -2 * self._averaged]
 
     def _forecast(self, place: _Place, attempt: Attempt, run: Run, now: float, every_s: float) -> Forecast:
         if self._kind == "average":
             return Forecast(now, mean_s=mean_wait_s(self._finished(place, attempt), place.partition), source="average")
         snapshot = self._snapshot(place.cluster, now, every_s)
+        if self._model is not None:
+            from ischeduler.helper.provisioning.live import forecast
+
+            return forecast(self._model, snapshot, self._finished(place, attempt), attempt, now)
         if self._kind == "quantile":
             return self._estimated(attempt, run, snapshot, now)
         own = [a.job_id for a in run.attempts if a.job_id]
@@ -114,8 +129,21 @@ class LiveForesight:
         return self._services.finished_jobs(place.cluster, age_s=min(6 * 3600.0, max(60.0, attempt.resources.walltime_s)))
 
 
-def rule_of(kind: str, prices: Prices) -> Rule:
-    """The rule a setting names."""
+def _trained(settings: Settings) -> TrainedProvisioner | None:
+    path = str(settings["plane.provisioner_model"] or "")
+    if not path:
+        return None
+    try:
+        from ischeduler.helper.provisioning.training import read
+    except ImportError as error:
+        raise ConfigError(f"plane.provisioner_model needs the extra 'provisioning' ({error}): pip install 'ischeduler[provisioning]'.") from None
+    return read(Path(path).expanduser())
+
+
+def rule_of(kind: str, prices: Prices, model: TrainedProvisioner | None = None) -> Rule:
+    """The rule a setting names; a model's own levels where there is one."""
+    if model is not None:
+        return replace(model.handover(), longest_share=HAND_OVER_SHARE) if kind == "hand-over" else model.rule(prices)
     rules: dict[str, Rule] = {
         "average": Average(), "quantile": Newsvendor(prices), "twin": Twin(prices),
         "hand-over": HandOver(Twin(HAND_OVER), HAND_OVER_SHARE),
@@ -123,9 +151,9 @@ def rule_of(kind: str, prices: Prices) -> Rule:
     return rules.get(kind, REACTIVE)
 
 
-def look_every_s(attempt: Attempt) -> float:
-    """How old a forecast may be: a sixtieth of the segment, between 10 s and 5 min."""
-    return min(LOOK_MOST_S, max(LOOK_LEAST_S, attempt.resources.walltime_s / LOOKS_A_SEGMENT))
+def look_every_s(attempt: Attempt, looks: int = LOOKS_A_SEGMENT, most_s: float = LOOK_MOST_S) -> float:
+    """How old a forecast may be: a share of the segment, at least 10 s, at most ``most_s``."""
+    return min(most_s, max(LOOK_LEAST_S, attempt.resources.walltime_s / looks))
 
 
 def mean_wait_s(finished: Sequence[FinishedJob], partition: str) -> float | None:

@@ -75,6 +75,12 @@ SETTINGS: tuple[Setting, ...] = (
         "reactive",
         "when a segment's successor is queued: after its end, or ahead by the average wait, the predicted wait, or roll-outs of the queue",
     ),
+    Setting(
+        "plane.provisioner_model",
+        "path",
+        "",
+        "file of isched provisioner train, whose forecasts and tuned levels quantile, twin and hand-over use; empty: no model",
+    ),
     Setting("plane.interruption_price", "number", 1.0, "price of an hour without a job, against plane.overlap_price (quantile, twin)"),
     Setting("plane.overlap_price", "number", 1.0, "price of an hour that a successor starts too early (quantile, twin)"),
     Setting("plane.interval", "duration", 2.0, "shortest time between two looks at the batch system"),

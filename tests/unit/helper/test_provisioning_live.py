@@ -1,0 +1,135 @@
+"""A trained provisioner on a live queue sees what it saw in its training, and its rule is the one of the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lightgbm", reason="LightGBM is not here")
+pytest.importorskip("numba", reason="numba is not here")
+
+from helper_builders import plan
+from helper_builders import run as make_run
+
+from ischeduler.core.errors import BadInput
+from ischeduler.core.jobs import JobState, Resources
+from ischeduler.core.run import Attempt, Progress, Run, RunState
+from ischeduler.core.snapshot import FinishedJob, QueuedJob, QueueSnapshot
+from ischeduler.estimators.jobruntime.table import job_table
+from ischeduler.helper.foresight import HAND_OVER_SHARE, LiveForesight
+from ischeduler.helper.provisioning.collecting import fit_laws
+from ischeduler.helper.provisioning.evidence import Sight, look_at
+from ischeduler.helper.provisioning.live import forecast
+from ischeduler.helper.provisioning.setting import Setting
+from ischeduler.helper.provisioning.training import Order, TrainedProvisioner, read, train
+
+DAY, HOUR = 86400, 3600
+SEGMENT_S = 12 * HOUR
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    """Twelve nodes under a load that waxes and wanes by the week."""
+    rng = np.random.default_rng(4)
+    submit = np.sort(np.concatenate([rng.integers(w * 7 * DAY, (w + 1) * 7 * DAY, n) for w, n in enumerate([150, 300] * 5)]))
+    count = len(submit)
+    limit = rng.choice([2 * HOUR, 8 * HOUR, 16 * HOUR], count)
+    table = job_table({
+        "submit_s": submit, "start_s": submit + rng.integers(0, 2 * HOUR, count), "run_s": limit * rng.uniform(0.1, 1, count),
+        "req_units": rng.integers(1, 4, count), "req_walltime_s": limit, "user": rng.integers(0, 9, count).astype(str),
+    })  # fmt: skip
+    return Setting(table, 12, 49 * DAY, segment_s=SEGMENT_S, span_s=3 * DAY, horizon_s=4 * DAY, source="made up")
+
+
+@pytest.fixture(scope="module")
+def model(setting: Setting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedProvisioner]:
+    out = tmp_path_factory.mktemp("model") / "model.json"
+    train(setting, Order(units=2, training=24, validation=0, rolls=32, stride=12, looks=100), out)
+    return out, read(out)
+
+
+def live_at(setting: Setting, start_s: int) -> tuple[QueueSnapshot, tuple[FinishedJob, ...], Attempt]:
+    """What squeue and sacct would show at the start of an episode, the segment running."""
+    of = setting.episode(start_s, 2)
+    assert of is not None
+    now, world, table = int(of.looks_s[0]), of.world, setting.table
+    jobs, known = [], []
+    for i, row in enumerate(world.row):
+        if world.submit_s[i] > now:
+            continue
+        runs = 0 <= world.start_s[i] <= now
+        if runs and world.end_s[i] <= now:
+            known.append(row)
+            continue
+        user = str(table.user[row]) if row >= 0 else "me"
+        start = float(world.start_s[i]) if runs else None
+        jobs.append(QueuedJob(
+            str(i), "p", "RUNNING" if runs else "PENDING", int(world.units[i]), 0, float(world.submit_s[i]), start, float(world.limit_s[i]), user=user,
+        ))  # fmt: skip
+    past = [r for r in range(len(table)) if table.start_s[r] + table.run_s[r] <= start_s]
+    over = tuple(
+        FinishedJob(str(table.user[r]), "", "p", *(float(x) for x in (table.submit_s[r], table.start_s[r], table.end_s[r], table.limit_s[r])), int(table.units[r]))
+        for r in past
+    )  # fmt: skip
+    attempt = Attempt(
+        1, "r-1", "one", "p", Resources(nodes=2, walltime_s=float(SEGMENT_S)), 8, state=JobState.RUNNING, job_id=str(of.predecessor),
+        started_at=float(of.start_s), spool_started=True, spool_started_at=float(of.start_s),
+    )  # fmt: skip
+    return QueueSnapshot("one", float(now), (), tuple(jobs)), over, attempt
+
+
+def test_a_live_look_says_what_the_look_of_an_episode_says(setting: Setting, model: tuple[Path, TrainedProvisioner]):
+    law, told, seen = fit_laws(setting, looks=100).full, [], []
+    starts = [int(s) for s in setting.validation_starts()[::12]]
+    for start in starts:
+        of = setting.episode(start, 2)
+        assert of is not None
+        episode = look_at(setting, law, of, start, Sight(stride=1000, rolls=64), outcomes=False)
+        seen.append(model[1].forecaster.forecast(episode)[0])
+        snapshot, finished, attempt = live_at(setting, start)
+        found = forecast(model[1], snapshot, finished, attempt, snapshot.taken_at)
+        told.append(np.array(found.waits_s) / HOUR)
+    told, seen = np.array(told), np.array(seen)
+    middle = len(told[0]) // 2
+    assert np.ptp(seen[:, middle]) > 2, "the queue is empty at times and full at others"
+    assert np.corrcoef(told[:, middle], seen[:, middle])[0, 1] > 0.9
+    assert np.abs(told - seen).mean() < 0.15 * np.ptp(seen[:, middle])
+
+
+def carried(attempt: Attempt) -> Run:
+    longer = plan(cluster="one", run_h=480, segments=40, gpus=0)
+    return make_run(plan=longer, state=RunState.RUNNING, progress=Progress(), attempts=(attempt,))
+
+
+@pytest.mark.parametrize("kind", ["twin", "hand-over"])
+def test_the_plane_asks_the_trained_model(kind: str, setting: Setting, model: tuple[Path, TrainedProvisioner]):
+    snapshot, finished, attempt = live_at(setting, int(setting.validation_starts()[30]))
+    batch = SimpleNamespace(snapshot=lambda: snapshot)
+    services = SimpleNamespace(batches={"one": batch}, troubles=[], finished_jobs=lambda name, age_s: finished)
+    prices = {"plane.interruption_price": 1.0, "plane.overlap_price": 1.0}
+    found = LiveForesight(services, {"plane.provisioner": kind, "plane.provisioner_model": str(model[0]), **prices})  # pyright: ignore[reportArgumentType]
+    now, run = snapshot.taken_at, carried(attempt)
+    at = found.provisioner(run, now).submit_at(run, now)
+    assert not services.troubles
+    assert at is not None
+    assert attempt.started_at is not None
+    end = attempt.started_at + SEGMENT_S
+    forecasts = forecast(model[1], snapshot, finished, attempt, now)
+    rule = model[1].handover().rule if kind == "hand-over" else model[1].rule()
+    lead = rule.lead_s(forecasts)
+    assert lead is not None
+    earliest = end - HAND_OVER_SHARE * SEGMENT_S if kind == "hand-over" else now
+    assert at == pytest.approx(max(earliest, end - lead))
+
+
+def test_a_model_of_other_segments_is_refused_in_a_sentence(setting: Setting, model: tuple[Path, TrainedProvisioner]):
+    snapshot, finished, attempt = live_at(setting, int(setting.validation_starts()[0]))
+    wide = Attempt(1, "r-1", "one", "p", Resources(nodes=5), 8, state=JobState.RUNNING, job_id=attempt.job_id)
+    with pytest.raises(BadInput, match=r"segments of 2 units, the run asks for 5 nodes .* train one with --nodes 5"):
+        forecast(model[1], snapshot, finished, wide, snapshot.taken_at)
+    gone = Attempt(1, "r-1", "one", "p", Resources(nodes=2), 8, state=JobState.RUNNING, job_id="nobody")
+    with pytest.raises(BadInput, match="does not run in the queue"):
+        forecast(model[1], snapshot, finished, gone, snapshot.taken_at)
