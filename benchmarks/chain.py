@@ -301,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rules", default="reactive,twin,hand-over", help=f"of {', '.join(RULES)}")
     parser.add_argument("--segments", "--limit", type=int, default=5)
     parser.add_argument("--minutes", type=int, default=2, help="walltime limit of a segment")
-    parser.add_argument("--load", type=float, default=0.9, help="of each partition that the others ask for")
+    parser.add_argument("--load", type=float, default=0.65, help="of each partition that the others ask for; the training takes half of one")
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
