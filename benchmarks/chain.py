@@ -172,7 +172,7 @@ def _keep_busy(sandbox: Sandbox, partition: str, jobs: Sequence[Other], stop: th
 
 def longest_for(segments: int, minutes: int) -> float:
     """Seconds after which a chain is given up."""
-    return segments * (60.0 * minutes + 240.0)
+    return segments * (60.0 * minutes + 480.0)
 
 
 def epochs_for(segments: int, minutes: int) -> int:
