@@ -23,11 +23,14 @@ def main() -> int:
     services = Session().services
     run = services.plane.delegate(from_plain(Run, asked["run"]))
     deadline = time.monotonic() + asked["most_s"]
+    troubles = dict[str, None]()
     while not run.state.ended and time.monotonic() < deadline:
-        time.sleep(min(LONGEST_LOOK_S, services.plane.tick().next_tick_s))
+        report = services.plane.tick()
+        troubles |= dict.fromkeys(report.problems)
+        time.sleep(min(LONGEST_LOOK_S, report.next_tick_s))
         run = services.store.get_run(run.id)
     events = [to_plain(event) for _, event in services.store.events(run.id)]
-    print(json.dumps({"run": to_plain(run), "troubles": services.troubles, "events": events}))
+    print(json.dumps({"run": to_plain(run), "troubles": [*services.troubles, *troubles], "events": events}))
     return 0 if run.state.ended else 3
 
 

@@ -164,8 +164,11 @@ class Provisioner(Protocol):
 class Foresight(Protocol):
     """Looks at the queue on a provisioner's behalf, so that the provisioner itself stays pure."""
 
-    def provisioner(self, run: Run, now: float) -> Provisioner:
-        """The rule for this run with what is known of the queue now. May ask the batch system, seldom; never raises."""
+    def provisioner(self, run: Run, now: float) -> tuple[Provisioner, str]:
+        """The rule for this run with what is known of the queue now, and why nothing newer is known ('' when all is well).
+
+        May ask the batch system, seldom; never raises.
+        """
         ...
 
 

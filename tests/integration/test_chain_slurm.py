@@ -32,7 +32,7 @@ def test_a_successor_is_queued_ahead_and_nothing_is_done_twice(loaded: Sandbox) 
     for one in (reactive, ahead):
         assert (one.state, one.right, one.lost_steps) == ("completed", True, 0), one
         assert len(one.gaps_s) >= 1
-        assert not one.troubles
+        assert not [t for t in one.troubles if "no forecast" in t]
     assert reactive.ahead == 0
     assert min(reactive.gaps_s) >= 0
     assert ahead.ahead >= 1, "the queue is full: its wait is foreseen"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ischeduler.core.errors import ConfigError, IschedError
+from ischeduler.core.errors import ConfigError, IschedError, NotFound
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run
 from ischeduler.core.snapshot import FinishedJob, QueueSnapshot
@@ -70,12 +70,13 @@ class LiveForesight:
         self._seen: dict[str, QueueSnapshot] = {}
         self._made: dict[_Place, list[Forecast]] = {}
         self._tried: dict[_Place, float] = {}
+        self._problem: dict[_Place, str] = {}
 
-    def provisioner(self, run: Run, now: float) -> Provisioner:
-        """The rule of the settings with the newest forecast; reactive where the queue says nothing. Never raises."""
+    def provisioner(self, run: Run, now: float) -> tuple[Provisioner, str]:
+        """The rule of the settings with the newest forecast, and what was wrong at the last look; reactive where nothing is known."""
         living = alive_attempts(run)
         if len(living) != 1 or living[0].state is not JobState.RUNNING or living[0].cluster not in self._services.batches:
-            return REACTIVE
+            return REACTIVE, ""
         attempt = living[0]
         gpus = attempt.resources.gpus_per_node * attempt.resources.nodes
         place = _Place(attempt.cluster, attempt.partition, attempt.resources.nodes, gpus, round(next_walltime_s(run), -1))
@@ -85,20 +86,22 @@ class LiveForesight:
             self._tried[place] = now
             self._look(place, attempt, run, now, every_s, made)
         fresh = [f for f in made[-self._averaged :] if now - f.as_of <= STALE_LOOKS * every_s]
-        return Informed(self._rule, smoothed(fresh)) if fresh else REACTIVE
+        return Informed(self._rule, smoothed(fresh)) if fresh else REACTIVE, self._problem.get(place, "")
 
     def _look(self, place: _Place, attempt: Attempt, run: Run, now: float, every_s: float, made: list[Forecast]) -> None:
         try:
             made.append(self._forecast(place, attempt, run, now, every_s))
+            self._problem[place] = ""
         except (IschedError, ImportError) as error:
-            words = f"no forecast for the successor of {run.id} ({error})"
-            if words not in self._services.troubles:
-                self._services.troubles.append(words)
+            self._problem[place] = f"no forecast of its successor's wait ({error})"
         del made[: -2 * self._averaged]
 
     def _forecast(self, place: _Place, attempt: Attempt, run: Run, now: float, every_s: float) -> Forecast:
         if self._kind == "average":
-            return Forecast(now, mean_s=mean_wait_s(self._finished(place, attempt), place.partition), source="average")
+            mean = mean_wait_s(self._finished(place, attempt), place.partition)
+            if mean is None:
+                raise NotFound(f"accounting tells of no job that started in {place.partition}; set plane.provisioner to twin or reactive.")
+            return Forecast(now, mean_s=mean, source="average")
         snapshot = self._snapshot(place.cluster, now, every_s)
         if self._model is not None:
             from ischeduler.helper.provisioning.live import forecast

@@ -188,7 +188,9 @@ class Plane:
         """Decide, store, act, and take the answers in, until nothing more follows."""
         run, told, events = start
         acted, faults = 0, list[str]()
-        rule = self._provisioner if self._foresight is None else self._foresight.provisioner(run, self._clock.now())
+        rule, problem = (self._provisioner, "") if self._foresight is None else self._foresight.provisioner(run, self._clock.now())
+        if problem:
+            faults.append(f"{run.id}: {problem}")
         for _ in range(ROUNDS_MAX):
             now = self._clock.now()
             run, actions = decide_all(run, told, now, policy=self._policy, provisioner=rule)

@@ -62,7 +62,7 @@ def running(**change: Any) -> Run:
 @pytest.mark.parametrize("kind", ["twin", "hand-over"])
 def test_the_successor_is_queued_one_predicted_wait_ahead(kind: str) -> None:
     found, _ = foresight(kind, Batch(left_h=6))
-    at = found.provisioner(running(), NOW).submit_at(running(), NOW)
+    at = found.provisioner(running(), NOW)[0].submit_at(running(), NOW)
     assert at is not None
     lead_h = (NOW + SEGMENT_S - at) / HOUR
     assert 5 <= lead_h <= 6.1  # ann's jobs use all of their time: it ends in six hours
@@ -70,7 +70,7 @@ def test_the_successor_is_queued_one_predicted_wait_ahead(kind: str) -> None:
 
 def test_a_hand_over_leaves_most_of_the_segment() -> None:
     found, _ = foresight("hand-over", Batch(left_h=40))
-    at = found.provisioner(running(), NOW).submit_at(running(), NOW)
+    at = found.provisioner(running(), NOW)[0].submit_at(running(), NOW)
     assert at == NOW + SEGMENT_S * (1 - HAND_OVER_SHARE)
 
 
@@ -79,7 +79,7 @@ def test_dearer_interruptions_are_met_earlier() -> None:
     leads = []
     for price in (1.0, 19.0):
         found, _ = foresight("twin", Batch(left_h=20), shares, **{"plane.interruption_price": price})
-        at = found.provisioner(running(), NOW).submit_at(running(), NOW)
+        at = found.provisioner(running(), NOW)[0].submit_at(running(), NOW)
         assert at is not None
         leads.append(NOW + SEGMENT_S - at)
     assert leads[1] > 1.3 * leads[0]
@@ -92,7 +92,7 @@ def test_the_average_is_of_the_last_starts_here() -> None:
     assert mean_wait_s(jobs, "none") is None
     batch = Batch(6)
     found, _ = foresight("average", batch, jobs)
-    assert found.provisioner(running(), NOW).submit_at(running(), NOW) == NOW + SEGMENT_S - 2 * HOUR
+    assert found.provisioner(running(), NOW)[0].submit_at(running(), NOW) == NOW + SEGMENT_S - 2 * HOUR
     assert batch.asked == 0
 
 
@@ -109,15 +109,24 @@ def test_the_queue_is_asked_seldom_and_once_for_all_runs() -> None:
 
 def test_a_silent_controller_is_told_of_and_in_the_end_nothing_is_queued_ahead() -> None:
     batch = Batch(6)
-    found, services = foresight("twin", batch)
-    known = found.provisioner(running(), NOW).submit_at(running(), NOW)
+    found, _ = foresight("twin", batch)
+    known = found.provisioner(running(), NOW)[0].submit_at(running(), NOW)
     batch.down = True
     for second in range(600, 700, 10):
-        assert found.provisioner(running(), NOW + second).submit_at(running(), NOW + second) == known
+        assert found.provisioner(running(), NOW + second)[0].submit_at(running(), NOW + second) == known
     assert batch.asked == 2, "a controller in trouble is not asked at every tick"
-    assert found.provisioner(running(), NOW + 3600) is REACTIVE
-    assert "does not answer" in services.troubles[0]
-    assert len(services.troubles) == 1
+    rule, words = found.provisioner(running(), NOW + 3600)
+    assert rule is REACTIVE
+    assert "does not answer" in words
+    batch.down = False
+    assert found.provisioner(running(), NOW + 4000)[1] == ""
+
+
+def test_no_accounting_is_said() -> None:
+    found, _ = foresight("average", Batch(6), ())
+    rule, words = found.provisioner(running(), NOW)
+    assert rule is REACTIVE
+    assert "no job that started in gpu" in words
 
 
 def test_nothing_is_asked_for_a_run_that_does_not_run_alone() -> None:
@@ -126,7 +135,7 @@ def test_nothing_is_asked_for_a_run_that_does_not_run_alone() -> None:
     two = running()
     two = replace(two, attempts=(*two.attempts, replace(two.attempts[0], number=2, key="r-2", state=JobState.PENDING)))
     for run in (make_run(attempts=()), running(state=JobState.PENDING), running(cluster="elsewhere"), two):
-        assert found.provisioner(run, NOW) is REACTIVE
+        assert found.provisioner(run, NOW) == (REACTIVE, "")
     assert batch.asked == 0
 
 

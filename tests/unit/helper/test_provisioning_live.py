@@ -112,14 +112,15 @@ def test_the_plane_asks_the_trained_model(kind: str, setting: Setting, model: tu
     prices = {"plane.interruption_price": 1.0, "plane.overlap_price": 1.0}
     found = LiveForesight(services, {"plane.provisioner": kind, "plane.provisioner_model": str(model[0]), **prices})  # pyright: ignore[reportArgumentType]
     now, run = snapshot.taken_at, carried(attempt)
-    at = found.provisioner(run, now).submit_at(run, now)
-    assert not services.troubles
+    rule, problem = found.provisioner(run, now)
+    assert problem == ""
+    at = rule.submit_at(run, now)
     assert at is not None
     assert attempt.started_at is not None
     end = attempt.started_at + SEGMENT_S
     forecasts = forecast(model[1], snapshot, finished, attempt, now)
-    rule = model[1].handover().rule if kind == "hand-over" else model[1].rule()
-    lead = rule.lead_s(forecasts)
+    own = model[1].handover().rule if kind == "hand-over" else model[1].rule()
+    lead = own.lead_s(forecasts)
     assert lead is not None
     earliest = end - HAND_OVER_SHARE * SEGMENT_S if kind == "hand-over" else now
     assert at == pytest.approx(max(earliest, end - lead))

@@ -439,8 +439,8 @@ def test_nothing_is_queued_ahead_of_a_training_that_ends_within_its_job(walltime
     class Late:
         """Foresight and provisioner in one: the second half of a segment is time for the next."""
 
-        def provisioner(self, run: Run, now: float) -> Late:
-            return self
+        def provisioner(self, run: Run, now: float) -> tuple[Late, str]:
+            return self, "" if run.attempts else "nothing runs"
 
         def submit_at(self, run: Run, now: float) -> float | None:
             newest = run.attempts[-1]
@@ -449,6 +449,7 @@ def test_nothing_is_queued_ahead_of_a_training_that_ends_within_its_job(walltime
     rig = Rig(World(wait_s=100), foresight=Late())
     rig.world.trainings["r-1"] = Training(epochs=8, epoch_s=400)
     rig.plane().delegate(make_run(make_plan(epochs=8, epoch_s=400, walltime_s=walltime_s)))
+    assert "r-1: nothing runs" in rig.tick().problems
     run = rig.drive()
     assert run.state is RunState.COMPLETED
     assert len(run.attempts) == jobs
