@@ -1,0 +1,1 @@
+"""The central service: one house for many users."""
