@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ischeduler.core.errors import BadInput, NotFound, RunFailed
 from ischeduler.core.event import Event
 from ischeduler.core.run import Run, RunState
-from ischeduler.helper.report import Report, report_of
+from ischeduler.helper.report import Report
 
 if TYPE_CHECKING:
     from ischeduler.helper.session import Session
@@ -63,7 +63,7 @@ class RunHandle:
         run = self._session.owned_run(self.id)
         if run.state.ended:
             raise BadInput(f"run {self.id} has {run.state.value} already; there is nothing to cancel.")
-        self._session.services.plane.cancel(self.id)
+        self._session.cancel_run(self.id)
         return self.status()
 
     def move(self, where: str) -> Run:
@@ -71,17 +71,17 @@ class RunHandle:
         run = self._session.owned_run(self.id)
         if run.state.ended:
             raise BadInput(f"run {self.id} has {run.state.value} already; submit a new one.")
-        self._session.services.plane.move(self.id, self._session.plan_elsewhere(run, where))
+        self._session.move_run(run, where)
         return self.status()
 
     def events(self) -> Sequence[Event]:
         """Everything that happened, in order of arrival."""
-        return tuple(event for _, event in self._session.services.store.events(self.id))
+        return self._session.events_of(self.id)
 
     def logs(self, *, attempt: int | None = None) -> str:
         """What the newest (or that) attempt printed so far."""
         path = self.log_path(attempt)
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return self._session.read_log(self.id, path, 0)[0]
 
     def log_path(self, attempt: int | None = None) -> Path:
         """Where an attempt's output is. NotFound when the run has no such attempt."""
@@ -102,7 +102,7 @@ class RunHandle:
             if newest != current:
                 current, offset = newest, 0
             if current is not None:
-                text, offset = _read_from(Path(run.directory) / "logs" / f"{current}.out", offset)
+                text, offset = self._session.read_log(self.id, Path(run.directory) / "logs" / f"{current}.out", offset)
                 if text:
                     yield text
             if run.state.ended:
@@ -111,16 +111,4 @@ class RunHandle:
 
     def report(self) -> Report:
         """Predicted against actual."""
-        run = self.status()
-        session = self._session
-        history = session.services.store.history(family=run.plan.workload.family, kind="run", owner=session.owner)
-        return report_of(run, history, session.clock.now())
-
-
-def _read_from(path: Path, offset: int) -> tuple[str, int]:
-    if not path.exists():
-        return "", offset
-    with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read()
-    return data.decode("utf-8", "replace"), offset + len(data)
+        return self._session.report_of(self.status())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ischeduler.core.errors import BadInput, IschedError, NotFound, StoreConflict
+from ischeduler.core.event import Event
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Caps, Run, RunState
 from ischeduler.core.workload import Workload
@@ -21,6 +22,7 @@ from ischeduler.helper.handle import RunHandle
 from ischeduler.helper.options import Planning
 from ischeduler.helper.plan_cache import CachedPlans, PlanRequest, recall, remember
 from ischeduler.helper.plans import Option, Plans
+from ischeduler.helper.report import Report, report_of
 from ischeduler.helper.suggest import did_you_mean
 from ischeduler.helper.workloads import read_workload
 from ischeduler.ports import Clock
@@ -200,6 +202,33 @@ class Session:
         """This user's runs, newest first."""
         return [RunHandle(r.id, self) for r in self.services.store.list_runs(owner=self.owner)]
 
+    def cancel_run(self, run_id: str) -> None:
+        """Note that the owner wants the run to end."""
+        self.services.plane.cancel(run_id)
+
+    def move_run(self, run: Run, where: str) -> None:
+        """Note that the owner wants the run to go on at ``CLUSTER/PARTITION``. NoFeasiblePlan when it does not fit there."""
+        self.services.plane.move(run.id, self.planning.elsewhere(run, where, self.clock.now()))
+
+    def events_of(self, run_id: str) -> tuple[Event, ...]:
+        """Everything that happened to a run, in order of arrival."""
+        return tuple(event for _, event in self.services.store.events(run_id))
+
+    def read_log(self, run_id: str, path: Path, offset: int) -> tuple[str, int]:
+        """What an attempt's output holds beyond byte ``offset``, and where it ends now; '' while there is none."""
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read()
+        except FileNotFoundError:
+            return "", offset
+        return data.decode("utf-8", "replace"), offset + len(data)
+
+    def report_of(self, run: Run) -> Report:
+        """Predicted against actual, with how many similar runs the history holds."""
+        history = self.services.store.history(family=run.plan.workload.family, kind="run", owner=self.owner)
+        return report_of(run, history, self.clock.now())
+
     def explain(self, run: Run) -> str:
         """Why a run is where it is, and what to do."""
         return self.planning.explain(run, self.clock.now(), plane_alive=self._carried())
@@ -217,10 +246,6 @@ class Session:
     def explain_refusal(self, where: str) -> str:
         """Why a place of the last plan is refused (or that it is not)."""
         return self.planning.explain_place(self.last_plans()[0].planset, where)
-
-    def plan_elsewhere(self, run: Run, where: str) -> Plan:
-        """A plan for what is left of a run at another place."""
-        return self.planning.elsewhere(run, where, self.clock.now())
 
     @property
     def state_dir(self) -> Path:
