@@ -44,12 +44,12 @@ def clusters(
     elif what is None:
         _list(here, as_json)
     else:
-        _show(here, here.services.cluster(what), origin, as_json)
+        _show(here, here.cluster(what), origin, as_json)
 
 
 def _list(here: Session, as_json: bool) -> None:
-    live, now = set(here.services.batches), here.clock.now()
-    known = here.services.clusters()
+    live, now = set(here.live), here.clock.now()
+    known = here.clusters()
     if as_json:
         output.document("isched.clusters/1", {"clusters": [to_plain(c) for c in known]})
         return
@@ -93,7 +93,7 @@ def _show(here: Session, cluster: Cluster, origin: bool, as_json: bool) -> None:
     if origin:
         rows = [(path, p.source, p.confidence) for path, p in sorted(cluster.provenance.items())]
         output.table(("FACT", "SOURCE", "CONFIDENCE"), rows, indent="  ")
-    for words in here.services.stale_words(cluster, here.clock.now()):
+    for words in here.stale_words(cluster):
         output.note(f"Note: {words}")
 
 

@@ -42,8 +42,8 @@ def estimate(
     request = here.request(
         here.workload(source, workload), clusters=_names(clusters), partitions=_names(partition), assume=assume
     )
-    rows = here.planning.estimates(request, here.clock.now())
-    details, unsaid = here.planning.memory_details(request, here.clock.now()) if memory_parts else ([], [])
+    rows = here.estimates(request)
+    details, unsaid = here.memory_details(request) if memory_parts else ([], [])
     known = any(r.needs.run or r.needs.step_time or r.needs.gpu_memory or r.needs.host_memory for r in rows)
     if as_json:
         answer = {"estimates": [to_plain(r) for r in rows], "memory": [to_plain(d) for d in details]}

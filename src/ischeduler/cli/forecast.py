@@ -14,7 +14,6 @@ from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human, parse_human
 from ischeduler.core.errors import BadInput
 from ischeduler.helper.forecast import PartitionForecast, Question, forecast_of_trace
-from ischeduler.helper.forecast import forecast as foretell
 
 app = typer.Typer(rich_markup_mode=None)
 _COLUMNS = "▁▂▃▄▅▆▇█"
@@ -41,7 +40,7 @@ def forecast(
     names = [n.strip() for n in partition.split(",") if n.strip()]
     if bool(trace) != bool(at):
         raise BadInput("--trace and --at belong together: which instant of which trace?")
-    found = forecast_of_trace(trace, at, units, question) if trace else foretell(session(), cluster, names, question)
+    found = forecast_of_trace(trace, at, units, question) if trace else session().forecasts(cluster, names, question)
     if as_json:
         output.document("isched.forecast/1", {"forecasts": [to_plain(f) for f in found]})
     else:

@@ -23,7 +23,7 @@ def runs(
     """List your runs, newest first."""
     here = session()
     here.tick_if_free()
-    found = here.services.store.list_runs(owner=here.owner)
+    found = here.all_runs()
     shown = found if everything else [r for i, r in enumerate(found) if i < 20 or not r.state.ended]
     if as_json:
         output.document("isched.runs/1", {"runs": [to_plain(r) for r in shown]})

@@ -92,32 +92,9 @@ def _show(here: Session, run: Run, as_json: bool) -> None:
         return
     job = run.attempt.job_id if run.attempt else None
     output.line(f"{output.style('✓', 'green')} run {output.style(run.id, 'bold')} accepted{f' (job {job})' if job else ''}")
-    for trouble in here.services.troubles:
+    for trouble in here.troubles:
         output.note(f"the first look did not succeed ({trouble}); the plane tries again")
     output.hints(next_steps(run))
-
-
-def most_cost(plan: Plan) -> float:
-    """What the requested jobs are charged when every one of them runs to its limit."""
-    rate = plan.cost.p50 / plan.run.p50 if plan.run.p50 > 0 else 0.0
-    return max(plan.cost.p90, rate * sum(s.walltime_s for s in plan.segments))
-
-
-def request_words(plan: Plan, max_cost: float | None = None) -> str:
-    """``Requesting 3 x 1h00 on gpudbg, SIGUSR2 120 s before each limit. At most $0.45.``"""
-    count, limit = len(plan.segments), human(plan.segments[0].walltime_s)
-    size = limit if count == 1 else f"{count} x {limit}"
-    each = "the limit" if count == 1 else "each limit"
-    most = max_cost if max_cost is not None else most_cost(plan)
-    cost = (
-        f"${most:.2f}"
-        if plan.cost.unit == "usd" and most >= 0.01
-        else f"${most:.4f}"
-        if plan.cost.unit == "usd"
-        else f"{most:.3g} {plan.cost.unit}"
-    )
-    charged = f", from account {plan.account}" if plan.account else ""
-    return f"Requesting {size} on {plan.partition}, SIGUSR2 {plan.signal_lead_s} s before {each}. At most {cost}{charged}."
 
 
 def _show_dry_run(script: str, words: str, plan: Plan, as_json: bool) -> None:

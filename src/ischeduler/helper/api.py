@@ -64,7 +64,7 @@ def estimate(
     """What a training will need, place by place: memory, step time, run time, queue wait, each an Estimate or None."""
     here = session()
     request = here.request(here.workload(workload, fields), clusters=_names(clusters), partitions=partitions, assume=assume)
-    return here.planning.estimates(request, here.clock.now())
+    return here.estimates(request)
 
 
 def run(run_id: str) -> RunHandle:
@@ -79,7 +79,7 @@ def runs() -> Sequence[RunHandle]:
 
 def clusters() -> Mapping[str, Cluster]:
     """Every known cluster by name."""
-    return {c.name: c for c in session().services.clusters()}
+    return {c.name: c for c in session().clusters()}
 
 
 def session() -> Session:

@@ -72,7 +72,7 @@ class Plans:
         from ischeduler.helper.plan_text import plan_lines
 
         known = {p.cluster for p in self.planset.plans}
-        clusters = {c.name: c for c in self._session.services.clusters() if c.name in known}
+        clusters = {c.name: c for c in self._session.clusters() if c.name in known}
         return plan_lines(self.planset, clusters, everything=everything)
 
     def to_json(self) -> dict[str, Any]:

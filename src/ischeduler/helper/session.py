@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BadInput, IschedError, NotFound, StoreConflict
 from ischeduler.core.event import Event
 from ischeduler.core.plan import Plan
@@ -19,7 +20,7 @@ from ischeduler.helper import daemon
 from ischeduler.helper.config import Config, load_config
 from ischeduler.helper.goals import parse_goal
 from ischeduler.helper.handle import RunHandle
-from ischeduler.helper.options import Planning
+from ischeduler.helper.options import EstimateRow, Planning
 from ischeduler.helper.plan_cache import CachedPlans, PlanRequest, recall, remember
 from ischeduler.helper.plans import Option, Plans
 from ischeduler.helper.report import Report, report_of
@@ -27,6 +28,10 @@ from ischeduler.helper.suggest import did_you_mean
 from ischeduler.helper.workloads import read_workload
 from ischeduler.ports import Clock
 from ischeduler.wiring import Services, wire
+
+if TYPE_CHECKING:
+    from ischeduler.helper.forecast import PartitionForecast, Question
+    from ischeduler.helper.memory_details import MemoryDetail
 
 ID_BYTES = 3
 
@@ -117,7 +122,7 @@ class Session:
             raise BadInput(
                 "this workload has no command to run; plan a training script (isched plan train.py) or give command=[...]."
             )
-        live = self.services.batches
+        live = self.live
         if plan.cluster not in live:
             reached = ", ".join(live) or "no cluster"
             raise BadInput(f"{plan.cluster} cannot be reached from here (only {reached}); this plan can only be read.")
@@ -172,7 +177,7 @@ class Session:
             run = None
         if run is not None and run.owner == self.owner:
             return run
-        mine = [r.id for r in self.services.store.list_runs(owner=self.owner)]
+        mine = [r.id for r in self.all_runs()]
         matches = [i for i in mine if i.startswith(run_id) or i.startswith(f"r-{run_id}")]
         if len(matches) == 1:
             return self.services.store.get_run(matches[0])
@@ -185,7 +190,7 @@ class Session:
 
     def newest(self) -> RunHandle:
         """The run made last. NotFound when there is none."""
-        found = self.services.store.list_runs(owner=self.owner)
+        found = self.all_runs()
         if not found:
             raise NotFound("you have no runs yet; make one: isched plan train.py, then isched submit 1.")
         return RunHandle(found[0].id, self)
@@ -198,9 +203,49 @@ class Session:
                 return option
         return fresh[old.plan.where]
 
+    def all_runs(self) -> Sequence[Run]:
+        """This user's runs as they are stored, newest first."""
+        return self.services.store.list_runs(owner=self.owner)
+
     def runs(self) -> Sequence[RunHandle]:
         """This user's runs, newest first."""
-        return [RunHandle(r.id, self) for r in self.services.store.list_runs(owner=self.owner)]
+        return [RunHandle(r.id, self) for r in self.all_runs()]
+
+    def estimates(self, request: PlanRequest) -> list[EstimateRow]:
+        """What a training will need, place by place."""
+        return self.planning.estimates(request, self.clock.now())
+
+    def memory_details(self, request: PlanRequest) -> tuple[list[MemoryDetail], list[str]]:
+        """Card memory part by part, and why it is not known where it is not."""
+        return self.planning.memory_details(request, self.clock.now())
+
+    def forecasts(self, cluster: str, partitions: Sequence[str], question: Question) -> list[PartitionForecast]:
+        """When a job would start on each partition of a live cluster ('': the first there is), soonest first."""
+        from ischeduler.helper.forecast import forecast
+
+        return forecast(self, cluster, partitions, question)
+
+    def clusters(self) -> Sequence[Cluster]:
+        """Every known cluster."""
+        return self.services.clusters()
+
+    def cluster(self, name: str) -> Cluster:
+        """A known cluster; NotFound with the names there are otherwise."""
+        return self.services.cluster(name)
+
+    def stale_words(self, cluster: Cluster) -> list[str]:
+        """A sentence for each source of a cluster's facts that is too old to be trusted without a word."""
+        return self.services.stale_words(cluster, self.clock.now())
+
+    @property
+    def live(self) -> Sequence[str]:
+        """Clusters whose batch system can be reached."""
+        return tuple(self.services.batches)
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        """What went wrong without stopping anything."""
+        return self.services.troubles
 
     def cancel_run(self, run_id: str) -> None:
         """Note that the owner wants the run to end."""
