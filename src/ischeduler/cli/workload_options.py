@@ -41,7 +41,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "cpus": (str | None, _option("--cpus", "Cores a node.")),
     "memory": (str | None, _option("--mem", "Host memory a node, e.g. 26G.", "SIZE", "--memory")),
     "name": (str | None, _option("--name", "What to call it.", "NAME")),
-    "command": (str | None, _option("--command", "What to run, with {batch_size}, {epochs}, {grad_accum}.", "LINE")),
+    "command": (str | None, _option("--command", "What to run, with {batch_size}, {epochs}, {grad_accum}, {samples}.", "LINE")),
     "checkpoints": (bool | None, typer.Option(None, "--checkpoints/--no-checkpoints", help="Can it resume?", show_default=False)),
     "options": (
         list[str] | None,

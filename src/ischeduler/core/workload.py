@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ischeduler.core.errors import BadInput
 
+PLACEHOLDERS = ("batch_size", "epochs", "grad_accum", "samples")
+"""What a command's words may hold in braces."""
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 
@@ -28,7 +30,7 @@ class Workload:
 
     ``model`` is a reference: ``timm:resnet50``, ``torchvision:resnet50``, ``transformers:bert-base-uncased``
     (configuration only), ``my_module:build_model``, or a bare name looked up in that order. ``command`` is the argument
-    list that trains, in which ``{batch_size}``, ``{epochs}`` and ``{grad_accum}`` are replaced. ``input_shape`` is one
+    list that trains, in which ``{batch_size}``, ``{epochs}``, ``{grad_accum}`` and ``{samples}`` are replaced. ``input_shape`` is one
     sample's shape. ``gpus`` and ``cpus`` are a node's (None: the planner chooses; 0 GPUs: CPU nodes only).
     ``batch_size`` may be several candidates; :meth:`variants` gives one workload each.
     """
@@ -77,6 +79,16 @@ class Workload:
         """One workload a batch size."""
         sizes = self.batch_size if isinstance(self.batch_size, tuple) else (self.batch_size,)
         return tuple(replace(self, batch_size=b) for b in sizes)
+
+    def command_line(self) -> tuple[str, ...]:
+        """The command with its placeholders replaced (one batch size); other braces are left alone."""
+        values = {"batch_size": self.batch, "epochs": self.epochs, "grad_accum": self.grad_accum, "samples": self.samples}
+        words: list[str] = []
+        for word in self.command:
+            for name in PLACEHOLDERS:
+                word = word.replace(f"{{{name}}}", str(values[name]))
+            words.append(word)
+        return tuple(words)
 
     @property
     def devices(self) -> int:

@@ -160,6 +160,10 @@ class Estimators:
             options["probe_start_s"] = probe.start_s
         return EstimateRequest("step_time", workload, now, cluster, partition, node_type, snapshot, history, options)
 
+    def look_again(self) -> None:
+        """Read the history anew at the next question: something was learned just now."""
+        self._read.clear()
+
     def _records(self, by: str, name: str, now: float) -> tuple[HistoryRecord, ...]:
         kept = self._read.get((by, name))
         if kept is None or not 0 <= now - kept[0] <= HISTORY_AGE_S:

@@ -122,12 +122,7 @@ def _command(
 
 
 def _filled(workload: Workload) -> list[str]:
-    words = {"{batch_size}": workload.batch, "{epochs}": workload.epochs, "{grad_accum}": workload.grad_accum}
-    command: list[str] = []
-    for part in workload.command:
-        for word, value in words.items():
-            part = part.replace(word, str(value))
-        command.append(part)
+    command = list(workload.command_line())
     if command and command[0] in ("python", "python3"):
         command[0] = of_environment(workload.environment) if workload.environment.venv else sys.executable
     return command

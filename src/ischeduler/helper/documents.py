@@ -46,6 +46,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.memory_details import MemoryDetail
     from ischeduler.helper.options import EstimateRow
     from ischeduler.helper.report import Report
+    from ischeduler.helper.scaled_profile import ScaledProfile
     from ischeduler.helper.simulation import Simulation, TraceFacts
     from ischeduler.plane.loop import TickReport
     from ischeduler.ports import EstimatorInfo
@@ -66,6 +67,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "report": {"report": Report},
         "estimator-report": {"report": EstimatorReport},
         "calibrate": {"calibrations": list[Calibration]},
+        "profile-scaled": {"profile": ScaledProfile},
         "profile": {"profile": HistoryRecord, "epoch_time_s": float | None},
         "clusters": {"clusters": list[Cluster]},
         "init": {"kind": str, "cluster": str, "partitions": list[str], "path": str, "written": bool},

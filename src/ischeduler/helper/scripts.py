@@ -8,7 +8,7 @@ from ischeduler.core.errors import BadInput
 from ischeduler.core.jobs import JobSpec
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run, RunState
-from ischeduler.plane.segments import filled, job_spec, launcher_of
+from ischeduler.plane.segments import job_spec, launcher_of
 
 
 def plain_script(plan: Plan, *, wrapped: bool = True, runs_dir: str) -> str:
@@ -34,5 +34,5 @@ def job_of(plan: Plan, *, wrapped: bool, runs_dir: str) -> JobSpec:
         return replace(spec, variables={k: v for k, v in spec.variables.items() if k != "ISCHED_ATTEMPT"})
     variables = {k: v for k, v in spec.variables.items() if not k.startswith("ISCHED_")}
     return replace(
-        spec, command=filled(plan.workload), variables=variables, signal_lead_s=None, launcher=launcher_of(plan.workload)
+        spec, command=plan.workload.command_line(), variables=variables, signal_lead_s=None, launcher=launcher_of(plan.workload)
     )

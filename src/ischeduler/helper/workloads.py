@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ischeduler.core.errors import BadInput, ConfigError
-from ischeduler.core.workload import EnvironmentSpec, Workload
+from ischeduler.core.workload import PLACEHOLDERS, EnvironmentSpec, Workload
 from ischeduler.helper.config import Config, project_table, split_table
 from ischeduler.helper.suggest import did_you_mean
 from ischeduler.helper.workload_fields import ARGUMENTS, read_fields
 
-PLACEHOLDERS = ("batch_size", "epochs", "grad_accum")
 _HEAD_LINE = re.compile(r"#\s*isched:(.*)")
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\n(?P<body>(?:^#(?: .*)?$\n)+?)^# ///\s*$")
 _HOLE = re.compile(r"(?<!\{)\{([A-Za-z_]*)\}(?!\})")

@@ -91,17 +91,6 @@ def advice(run: Run) -> str:
     )
 
 
-def filled(workload: Workload) -> tuple[str, ...]:
-    """The training's command with ``{batch_size}``, ``{epochs}`` and ``{grad_accum}`` replaced; other braces are left alone."""
-    words = {"{batch_size}": workload.batch, "{epochs}": workload.epochs, "{grad_accum}": workload.grad_accum}
-    command: list[str] = []
-    for argument in workload.command:
-        for word, value in words.items():
-            argument = argument.replace(word, str(value))
-        command.append(argument)
-    return tuple(command)
-
-
 def python_of(workload: Workload) -> str:
     """The interpreter that runs the wrapper: the option ``python``, else the virtual environment's, else ``python3``."""
     if "python" in workload.options:
@@ -124,7 +113,7 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
     plan, walltime_s = run.plan, attempt.resources.walltime_s
     workload = replace(plan.workload, batch_size=attempt.batch_size, grad_accum=attempt.grad_accum)
     lead_s = signal_lead_s(run, walltime_s)
-    wrapper = (python_of(workload), "-m", "ischeduler.training.wrapper", "--", *filled(workload))
+    wrapper = (python_of(workload), "-m", "ischeduler.training.wrapper", "--", *workload.command_line())
     variables = {
         "ISCHED_RUN_ID": run.id, "ISCHED_RUN_DIR": run.directory, "ISCHED_ATTEMPT": str(attempt.number),
         "ISCHED_GRACE_S": str(lead_s), "ISCHED_WALLTIME_S": f"{walltime_s:.0f}",

@@ -43,10 +43,7 @@ def tracing(tracer: Tracer) -> TraceOf:
 
 def _script(workload: Workload) -> TraceSpec:
     """The training script itself, where the user allows it to be run: the option ``trace_script``."""
-    words = {"{batch_size}": workload.batch, "{epochs}": workload.epochs, "{grad_accum}": workload.grad_accum}
-    command = list(workload.command)
-    for word, value in words.items():
-        command = [part.replace(word, str(value)) for part in command]
+    command = workload.command_line()
     place = next((i for i, part in enumerate(command) if part.endswith(".py")), None)
     if place is None:
         raise NoEvidence("the workload names a command but no model to trace")
