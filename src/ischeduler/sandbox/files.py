@@ -43,6 +43,8 @@ def write_configuration(spec: SandboxSpec, layout: Layout, ports: Ports) -> None
     (layout.etc / "gres.conf").write_text(render.gres_conf(spec, layout))
     (layout.etc / "plugstack.conf").write_text("# no plug-ins\n")
     (layout.etc / "cgroup.conf").write_text(render.cgroup_conf(host.slurm_version()))
+    if spec.cli_filter:
+        (layout.etc / "cli_filter.lua").write_text(spec.cli_filter)
     if spec.accounting:
         _closed_file(layout.slurmdbd_conf, render.slurmdbd_conf(spec, layout, ports).encode(), owner="slurm")
 

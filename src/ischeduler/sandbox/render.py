@@ -91,6 +91,8 @@ def _cluster(spec: SandboxSpec, layout: Layout, ports: Ports, hostname: str) -> 
     lines += _token_lines(spec, layout)
     if any(n.gpus for n in spec.nodes):
         lines.append("GresTypes=gpu")
+    if spec.cli_filter:
+        lines.append("CliFilterPlugins=lua")
     return lines
 
 

@@ -81,6 +81,7 @@ class SandboxSpec:
     (polled every ``sample_s`` seconds). ``requeue_delay_s`` is how long a requeued job waits before it may start again.
     ``enforce_part_limits``: ALL refuses a job beyond a partition's limits at submission (as most centres do, and only
     then does ``sbatch --test-only`` refuse it too); NO lets it wait with the reason PartitionTimeLimit.
+    ``cli_filter`` is the Lua text of a filter that every sbatch, salloc and srun asks first (empty: none).
     """
 
     cluster_name: str
@@ -94,6 +95,7 @@ class SandboxSpec:
     memory_kill: bool = True
     preempt: bool = False
     enforce_part_limits: str = "ALL"
+    cli_filter: str = ""
     sample_s: int = 1
     slurmd_timeout_s: int = 10
     kill_wait_s: int = 5
