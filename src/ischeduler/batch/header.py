@@ -31,7 +31,8 @@ def sbatch_header(spec: JobSpec, *, requeue: bool = False) -> Header:
         *_given("dependency", f"afterany:{spec.after}" if spec.after else None),
         ("time", format_slurm(resources.walltime_s)),
         ("chdir", spec.directory),
-        ("output", literal_path(spec.output)),
+        *_given("array", _array(spec)),
+        ("output", literal_path(spec.output) + (".%a" if spec.array else "")),
         ("open-mode", "append"),
         ("requeue" if requeue else "no-requeue", None),
     ]
@@ -68,6 +69,12 @@ def _resources(resources: Resources) -> Iterable[tuple[str, str | None]]:
     yield from _given("constraint", "&".join(resources.features))
     if resources.whole_node:
         yield "exclusive", None
+
+
+def _array(spec: JobSpec) -> str | None:
+    if not spec.array:
+        return None
+    return f"0-{spec.array - 1}" + (f"%{spec.array_at_once}" if spec.array_at_once else "")
 
 
 def _given(name: str, value: str | None) -> tuple[tuple[str, str | None], ...]:

@@ -136,6 +136,8 @@ class LocalBatch:
 
     def _problem(self, job: JobSpec) -> str:
         resources = job.resources
+        if job.array:
+            return "arrays of jobs need Slurm"
         if job.partition not in self._limits:
             return f"there is no partition '{job.partition}', expected one of {', '.join(self._limits)}"
         if resources.walltime_s > self._limits[job.partition]:

@@ -68,7 +68,9 @@ class JobSpec:
 
     ``command`` is an argument list, never a shell line. ``signal_lead_s`` asks for SIGUSR2 that long before the limit.
     ``launcher`` is 'direct' (one process), 'srun' (one task a node) or 'torchrun' (srun + torchrun rendezvous).
-    ``after`` is the id of a job that must have ended, however it did, before this one may start.
+    ``after`` is the id of a job that must have ended, however it did, before this one may start. ``array`` jobs of this kind (0: one
+    plain job) are numbered from 0 by ``SLURM_ARRAY_TASK_ID``, at most ``array_at_once`` of them side by side (0: no limit); each has
+    its own output, ``output`` with its number behind. The plane submits plain jobs only.
     """
 
     key: str
@@ -88,6 +90,8 @@ class JobSpec:
     exclude_nodes: tuple[str, ...] = ()
     comment: str = ""
     after: str | None = None
+    array: int = 0
+    array_at_once: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +129,14 @@ class Observation:
     """The answer to one batched query: every job found, by key (two of one key means a doubled submission).
 
     ``complete`` says whether a key that is absent is truly absent: False when the accounting that remembers ended jobs was
-    not reachable or is off.
+    not reachable or is off. Of the ``unknown`` keys nothing could be heard at all (one user's token has expired, say), which says
+    nothing about their jobs.
     """
 
     taken_at: float
     jobs: Mapping[str, tuple[JobStatus, ...]] = field(default_factory=dict[str, tuple[JobStatus, ...]])
     complete: bool = True
+    unknown: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
