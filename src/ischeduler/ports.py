@@ -10,6 +10,7 @@ from ischeduler.core.cluster import Cluster, NodeType, Partition
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
+from ischeduler.core.incoming import Claimed, Incoming, Mark, Refused, Written
 from ischeduler.core.jobs import JobRef, JobSpec, Observation, Probe
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Run, RunState
@@ -115,6 +116,95 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """One worker's right to carry one run until ``expires_at``. ``token`` grows with each claim; a save under an old one is refused."""
+
+    run: Run
+    holder: str
+    token: int
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSign:
+    """A sign of life of a plane worker: what it carries, and how often it asked each controller since its start."""
+
+    name: str
+    host: str
+    pid: int
+    started_at: float
+    seen_at: float
+    carried: int = 0
+    looks: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+class SharedStore(Store, Protocol):
+    """A store that several workers carry runs from. All times are the store's own clock's: workers' clocks may differ.
+
+    A run is due when its state is live and its due time has come. Creating a run, and any save outside a claim (a wish of its
+    owner), makes it due at once.
+    """
+
+    def now(self) -> float:
+        """Epoch seconds by the clock that all workers share."""
+        ...
+
+    def due_clusters(self, now: float) -> Sequence[str]:
+        """Clusters of runs that are due and in nobody's hands."""
+        ...
+
+    def reserve_look(self, cluster: str, *, now: float, interval_s: float) -> bool:
+        """Take the right to ask the cluster's controller once: True for one caller an interval, whoever asks."""
+        ...
+
+    def claim_runs(self, holder: str, *, now: float, ttl_s: float, limit: int, clusters: Collection[str] | None = None) -> Sequence[Claim]:
+        """Take runs that are due and in nobody's hands, the longest overdue first; never one that another is just taking.
+
+        With ``clusters`` those of these clusters, and new ones (state planned), which need no look at a queue.
+        """
+        ...
+
+    def renew_claims(self, claims: Iterable[Claim], *, now: float, ttl_s: float) -> Mapping[str, Claim]:
+        """The claims still held, by run, until ``now + ttl_s``. One that lapsed is renewed where nobody took it since."""
+        ...
+
+    def save_claimed(self, claim: Claim, run: Run, events: Iterable[Event] = ()) -> Claim:
+        """As :meth:`save_run`, and only while the claim's token is the newest. StoreConflict otherwise. The due time stays."""
+        ...
+
+    def release_claims(self, releases: Iterable[tuple[Claim, float]]) -> None:
+        """Give runs back, each with the time when it is due again; one that was woken meanwhile is due at once.
+
+        Nothing happens to those that others have taken.
+        """
+        ...
+
+    def wake(self, run_ids: Iterable[str]) -> None:
+        """Make runs due at once: something came that should not wait for the next look."""
+        ...
+
+    def sign(self, sign: WorkerSign) -> None:
+        """Leave a worker's sign of life; the newest of each name is kept."""
+        ...
+
+    def signs(self) -> Sequence[WorkerSign]:
+        """All workers' signs, the newest first."""
+        ...
+
+
+class BatchDirectory(Protocol):
+    """Batch systems of a centre: one identity that sees everybody's jobs, and for each user one that acts as that user."""
+
+    def observer(self, cluster: str) -> BatchSystem | None:
+        """What sees all users' jobs on the cluster; None where it is not configured. Only ``observe`` and ``snapshot`` are called."""
+        ...
+
+    def of(self, owner: str) -> Mapping[str, BatchSystem]:
+        """The batch systems that act as ``owner``, by cluster. IschedError where none can be made now (an expired token)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class EstimateRequest:
     """What an estimator is asked. ``quantity`` is one of the contract's; ``history`` is what the caller may show it."""
 
@@ -187,6 +277,33 @@ class EventSource(Protocol):
 
     def read(self, run: Run) -> tuple[Sequence[Event], Mapping[str, int]]:
         """New events of a run and the offsets to remember; never the same event twice for the same offsets."""
+        ...
+
+
+class EventSink(Protocol):
+    """Where events from inside jobs go in, by whatever way they came. Safe to give the same event any number of times."""
+
+    def write(self, events: Sequence[Incoming], refused: Sequence[Refused] = (), marks: Sequence[Mark] = ()) -> Written:
+        """Store events, refusals and how far their channels were read, all or nothing.
+
+        Fenced when a channel was claimed by another; StoreUnavailable when the database is away. Nothing was written then.
+        """
+        ...
+
+    def claim(self, channel: str, holder: str, incarnation: str = "") -> Claimed:
+        """Take a channel, and fence off whoever had it. One of another ``incarnation`` begins anew at 0."""
+        ...
+
+    def restart(self, claimed: Claimed, position: int) -> Claimed:
+        """The channel began anew: read it from ``position``. Raises Fenced."""
+        ...
+
+
+class ManyEvents(EventSource, Protocol):
+    """An event source that answers for many runs in one question."""
+
+    def read_many(self, runs: Sequence[Run]) -> Mapping[str, tuple[Sequence[Event], Mapping[str, int]]]:
+        """As :meth:`read`, by run id; a run without news may be left out."""
         ...
 
 

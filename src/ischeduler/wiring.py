@@ -19,7 +19,7 @@ from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BatchUnavailable, ConfigError, NotFound
 from ischeduler.core.run import Run
 from ischeduler.core.snapshot import FinishedJob
-from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, Replanner, RunFiles, Store
+from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, Replanner, RunFiles, SharedStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from ischeduler.estimators.facade import Estimators
     from ischeduler.estimators.queuewait.site import SiteWaits
     from ischeduler.plane.loop import Plane
+    from ischeduler.store.mailbox import Mailbox
 
 LIVE_NAME_AGE_S = 86400.0
 COMMAND_TIMEOUT_S = 30.0
+REACHED = ("slurmrest", "tapis", "agent")
+"""Kinds of batch systems behind a network."""
 LEASE_TTL_S = 60.0
 FINISHED_SINCE_S, FINISHED_AGE_S = 7 * 86400.0, 6 * 3600.0
 TICK_FROM_JOB_S = 300.0
@@ -128,11 +131,11 @@ class Services:
         return engine
 
     @cached_property
-    def store(self) -> Store:
+    def store(self) -> SharedStore:
         """Runs, events, leases, history."""
         from ischeduler.store.sql_store import SqlStore
 
-        return SqlStore(self.engine, clock=self.clock.now)
+        return SqlStore(self.engine, clock=None if self._clock is None else self._clock.now)
 
     @cached_property
     def cidb(self) -> CIDatabase:
@@ -145,7 +148,7 @@ class Services:
 
     @property
     def batch_kind(self) -> str:
-        """'slurm' or 'local'."""
+        """'slurm' or 'local' by what is here; 'slurmrest', 'tapis' or 'agent' where the configuration says so."""
         kind = str(self.settings["batch.kind"])
         if kind != "auto":
             return kind
@@ -165,6 +168,8 @@ class Services:
         if self.batch_kind == "local":
             batch = self._local()
             return {batch.name: batch}
+        if self.batch_kind in REACHED:
+            return self._reached()
         try:
             name = self.live_name()
         except BatchUnavailable as error:
@@ -173,6 +178,27 @@ class Services:
         from ischeduler.batch.slurm_cli import SlurmCli
 
         return {name: SlurmCli(name, user=self.owner, clock=self.clock)}
+
+    def _reached(self) -> Mapping[str, BatchSystem]:
+        """This user's batch system behind a network. ConfigError where the configuration is not enough."""
+        from ischeduler.batch import reached
+
+        if self.batch_kind == "slurmrest":
+            batch = reached.rest_batch(self.settings, self.settings["slurmrest.user"] or self.owner, self.clock)
+            return {batch.name: batch}
+        if self.batch_kind == "agent":
+            from ischeduler.batch.agent import AgentBatch
+
+            name = reached.cluster_name(self.settings)
+            return {name: AgentBatch(self.mailbox, str(self.settings["agent.observer"]) or self.owner, name, self.clock)}
+        raise ConfigError(f"batch.kind = '{self.batch_kind}' is not for this command.")
+
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        """Where a service leaves what users' agents shall do."""
+        from ischeduler.store.mailbox import Mailbox
+
+        return Mailbox(self.engine, self.clock.now)
 
     def _local(self) -> BatchSystem:
         from ischeduler.batch.local import LocalBatch
@@ -220,14 +246,24 @@ class Services:
 
     @cached_property
     def events(self) -> EventSource:
-        """What jobs say: their spools in the run directories."""
+        """What jobs say: their spools in the run directories, and what the ingest stored of them."""
         from ischeduler.batch.spool_events import SpoolEvents
+        from ischeduler.batch.stored_events import EventsOfAll, StoredEvents
+        from ischeduler.store.ingest_read import EventArchive
 
-        return SpoolEvents()
+        return EventsOfAll(SpoolEvents(), StoredEvents(EventArchive(self.engine)))
 
     @cached_property
     def files(self) -> RunFiles:
         """The plane's hand in run directories."""
+        if self.batch_kind == "slurmrest" and not self.settings["slurmrest.shared_files"]:
+            from ischeduler.batch.slurm_rest_files import JobSideRunFiles
+
+            return JobSideRunFiles()
+        if self.batch_kind == "agent":
+            from ischeduler.batch.agent import AgentRunFiles
+
+            return AgentRunFiles(self.mailbox, self.clock)
         from ischeduler.batch.run_files import SharedRunFiles
 
         return SharedRunFiles()
@@ -350,13 +386,19 @@ class Services:
         batch = self.batches.get(name)
         if batch is None:
             raise NotFound(f"cluster '{name}' cannot be reached from here; live is {', '.join(self.batches) or 'none'}.")
-        return self.cidb.sync(name, self._discover(batch, name), like=like)
+        return self.cidb.sync(name, self.discover(name), like=like)
 
-    def _discover(self, batch: BatchSystem, name: str) -> Cluster:
-        if self.batch_kind == "local":
+    def discover(self, name: str) -> Cluster:
+        """A live cluster as it is now; nothing is kept. BatchUnavailable when it does not answer."""
+        batch = self.batches[name]
+        if self.batch_kind in ("local", "agent"):
             return batch.cluster(self.clock.now())  # pyright: ignore[reportAttributeAccessIssue]
         from ischeduler.cidb.discovery import discover
 
+        if self.batch_kind == "slurmrest":
+            from ischeduler.batch.slurm_rest_commands import RestCommands
+
+            return discover(RestCommands(batch), self.owner, self.clock.now())  # pyright: ignore[reportArgumentType]
         return discover(self.ask, self.owner, self.clock.now())
 
 

@@ -10,10 +10,12 @@ from alembic.migration import MigrationContext
 
 from ischeduler.cidb.tables import METADATA as CIDB
 from ischeduler.core.errors import ConfigError
+from ischeduler.store.centre_tables import CENTRE
 from ischeduler.store.engine import open_engine
+from ischeduler.store.ingest_tables import METADATA as STORE
+from ischeduler.store.mailbox_tables import AGENTS
 from ischeduler.store.migrate import HEAD, migrate, revision
 from ischeduler.store.sql_store import SqlStore
-from ischeduler.store.tables import METADATA as STORE
 from ischeduler.testing.postgres import ThrowawayPostgres
 
 pytestmark = pytest.mark.postgres
@@ -30,11 +32,12 @@ def test_an_empty_database_asks_for_the_upgrade_and_takes_it(postgres: Throwaway
 
 
 def test_migrations_and_tables_say_the_same(postgres: ThrowawayPostgres):
+    assert AGENTS.name in STORE.tables
     engine = open_engine(postgres.new_database())
     migrate(engine)
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"target_metadata": [STORE, CIDB], "compare_type": True})
-        assert compare_metadata(context, [STORE, CIDB]) == []  # pyright: ignore[reportArgumentType]
+        context = MigrationContext.configure(connection, opts={"target_metadata": [STORE, CIDB, CENTRE], "compare_type": True})
+        assert compare_metadata(context, [STORE, CIDB, CENTRE]) == []  # pyright: ignore[reportArgumentType]
     engine.dispose()
 
 

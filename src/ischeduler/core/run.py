@@ -132,7 +132,7 @@ class Run:
 
     ``plan`` is the plan in force; ``first_plan`` what was delegated, once it differs. ``verdict`` is what the run will end as
     when its last job is gone and its evidence is recorded. ``replan_reason`` is the question open to the planner, ``unanswered``
-    the one it had no answer to.
+    the one it had no answer to. ``project`` names the group that it belongs to in a centre, '' outside one.
     """
 
     id: str
@@ -162,6 +162,7 @@ class Run:
     query_failures: int = 0
     replan_reason: str = ""
     unanswered: str = ""
+    project: str = ""
 
     @property
     def attempt(self) -> Attempt | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ischeduler.core.errors import BatchUnavailable, IschedError, SubmitRefused
@@ -29,7 +29,7 @@ class Hands:
 
     def __init__(
         self, store: Store, batches: Mapping[str, BatchSystem], clock: Clock, notifier: Notifier, files: RunFiles,
-        replanner: Replanner | None, variables: Mapping[str, str],
+        replanner: Replanner | None, variables: Callable[[Run], Mapping[str, str]],
     ) -> None:
         self._store, self._batches, self._clock = store, batches, clock
         self._notifier, self._files, self._replanner, self._variables = notifier, files, replanner, variables
@@ -38,7 +38,7 @@ class Hands:
         """Carry one action out; what came of it, as inputs for the next round."""
         match action:
             case Submit():
-                return [self._submit(action)]
+                return [self._submit(run, action)]
             case CancelJob() | SignalJob():
                 return self._end(run, action, faults)
             case Prepare() | RaiseFence() | Control():
@@ -57,13 +57,13 @@ class Hands:
             case _:
                 return []
 
-    def _submit(self, wanted: Submit) -> Input:
+    def _submit(self, run: Run, wanted: Submit) -> Input:
         """Anything but a clear answer leaves the submission open: it is looked up by its key before it is sent again."""
         batch = self._batches.get(wanted.cluster)
         if batch is None:
             return _failed(wanted, "not_sent", f"cluster '{wanted.cluster}' is not configured here")
         try:
-            job = replace(wanted.job, variables={**self._variables, **wanted.job.variables})
+            job = replace(wanted.job, variables={**self._variables(run), **wanted.job.variables})
             return Submitted(wanted.key, wanted.tries, batch.submit(job))
         except SubmitRefused as error:
             return _failed(wanted, error.kind, str(error))

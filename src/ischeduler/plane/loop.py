@@ -6,27 +6,24 @@ stored before it is done, so that killing it between any two calls loses nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
-from ischeduler.core.errors import BatchUnavailable, IschedError, StoreConflict
+from ischeduler.core.errors import IschedError, StoreConflict
 from ischeduler.core.event import Event
-from ischeduler.core.jobs import JobRef
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Run, RunState
-from ischeduler.plane.actions import Action, Note
+from ischeduler.plane.advance import Advance, ask, listen, tell, wanted_jobs
 from ischeduler.plane.cadence import Cadence, next_tick_s
-from ischeduler.plane.decide import absorb, decide_all
+from ischeduler.plane.decide import absorb
 from ischeduler.plane.execute import Hands
-from ischeduler.plane.inputs import CancelAsked, Delegated, Input, JobEvent, MoveAsked, Observed, QueryFailed, Tick
+from ischeduler.plane.inputs import CancelAsked, Input, MoveAsked
 from ischeduler.plane.leases import LeaseKeeper
-from ischeduler.plane.observe import watched
 from ischeduler.plane.policy import DEFAULT, Policy
 from ischeduler.plane.provisioners import REACTIVE
 from ischeduler.plane.transitions import LIVE
 from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, Provisioner, Replanner, RunFiles, Store
 
-ROUNDS_MAX = 12
 REQUEST_TRIES = 8
 
 
@@ -58,9 +55,9 @@ class Plane:
     ) -> None:
         self._store, self._batches, self._events, self._clock = store, batches, events, clock
         self._owner, self._holder, self._lease_ttl_s = owner, holder, lease_ttl_s
-        self._provisioner, self._policy, self._cadence = provisioner, policy, cadence or Cadence()
-        self._foresight = foresight
-        self._hands = Hands(store, batches, clock, notifier, files, replanner, job_variables or {})
+        self._policy, self._cadence = policy, cadence or Cadence()
+        hands = Hands(store, batches, clock, notifier, files, replanner, lambda run: job_variables or {})
+        self._advance = Advance(hands, clock, policy=policy, provisioner=provisioner, foresight=foresight)
 
     @property
     def lease_name(self) -> str:
@@ -123,21 +120,25 @@ class Plane:
 
     def _tick(self, keeper: LeaseKeeper, run_ids: Collection[str] | None) -> TickReport:
         runs = [r for r in self._store.list_runs(owner=self._owner, states=LIVE) if run_ids is None or r.id in run_ids]
-        answers = self._ask(runs)
+        answers = {c: ask(c, self._batches.get(c), wanted, self._clock) for c, wanted in wanted_jobs(runs).items()}
         changed, problems, count = list[str](), list[str](), 0
         after: dict[str, Run] = {}
         for run in runs:
             if not keeper.holds():
                 problems.append("the lease was lost; the next tick goes on")
                 break
+            heard = listen(self._events, run)
+            if isinstance(heard, str):
+                problems.append(heard)
+                heard = (), run.spool_offsets
             try:
-                new, acted, faults = self._advance(run, self._inputs(run, answers, problems), keeper)
+                step = self._advance.step(run, tell(run, answers, heard), self._store.save_run, keeper.holds)
             except StoreConflict:
                 continue  # someone asked something of this run meanwhile: the next tick sees it
-            after[run.id] = new
-            count += acted
-            problems += faults
-            if new.state is not run.state:
+            after[run.id] = step.run
+            count += step.acted
+            problems += step.faults
+            if step.run.state is not run.state:
                 changed.append(run.id)
         now = self._clock.now()
         live = [after.get(r.id, r) for r in runs]
@@ -145,76 +146,3 @@ class Plane:
             True, len(runs), tuple(changed), count, tuple(dict.fromkeys(problems)), next_tick_s(live, now, self._cadence),
             {r.id: r.state for r in live},
         )
-
-    def _ask(self, runs: Sequence[Run]) -> dict[str, Observed | QueryFailed]:
-        """One query a cluster for all runs together."""
-        refs: dict[str, list[JobRef]] = {}
-        for run in runs:
-            for attempt in watched(run):
-                refs.setdefault(attempt.cluster, []).append(JobRef(attempt.key, attempt.job_id))
-        answers: dict[str, Observed | QueryFailed] = {}
-        for cluster, wanted in refs.items():
-            batch, asked_at = self._batches.get(cluster), self._clock.now()
-            if batch is None:
-                answers[cluster] = QueryFailed(cluster, f"cluster '{cluster}' is not configured here")
-                continue
-            try:
-                answers[cluster] = Observed(cluster, asked_at, batch.observe(wanted))
-            except BatchUnavailable as error:
-                answers[cluster] = QueryFailed(cluster, str(error))
-        return answers
-
-    def _inputs(
-        self, run: Run, answers: Mapping[str, Observed | QueryFailed], problems: list[str]
-    ) -> tuple[Run, list[Input], list[Event]]:
-        """The run with its new spool offsets, what it is told, and its jobs' events. The spool is read after the query, so a job
-        seen ended has all its words read."""
-        events: Sequence[Event] = ()
-        if run.attempts:
-            try:
-                events, offsets = self._events.read(run)
-                run = _with_offsets(run, offsets)
-            except (OSError, IschedError) as error:
-                problems.append(f"{run.id}: events could not be read ({error})")
-        clusters = dict.fromkeys(a.cluster for a in watched(run))
-        told: list[Input] = [JobEvent(e) for e in events]
-        told += [answers[c] for c in clusters if c in answers]
-        told.append(Tick() if run.attempts else Delegated())
-        return run, told, list(events)
-
-    def _advance(
-        self, stored: Run, start: tuple[Run, list[Input], list[Event]], keeper: LeaseKeeper
-    ) -> tuple[Run, int, list[str]]:
-        """Decide, store, act, and take the answers in, until nothing more follows."""
-        run, told, events = start
-        acted, faults = 0, list[str]()
-        rule, problem = (self._provisioner, "") if self._foresight is None else self._foresight.provisioner(run, self._clock.now())
-        if problem:
-            faults.append(f"{run.id}: {problem}")
-        for _ in range(ROUNDS_MAX):
-            now = self._clock.now()
-            run, actions = decide_all(run, told, now, policy=self._policy, provisioner=rule)
-            events += [_event(run, a, now) for a in actions if isinstance(a, Note)]
-            if run != stored or events:
-                stored = run = self._store.save_run(run, events)
-            told, events = list[Input](), list[Event]()
-            for action in (a for a in actions if not isinstance(a, Note)):
-                told += self._act(run, action, keeper, faults)
-                acted += 1
-            if not told:
-                break
-        return run, acted, faults
-
-    def _act(self, run: Run, action: Action, keeper: LeaseKeeper, faults: list[str]) -> list[Input]:
-        if not keeper.holds():
-            faults.append(f"{run.id}: the lease was lost before an action; the next tick asks for it again")
-            return []
-        return self._hands.do(run, action, faults)
-
-
-def _with_offsets(run: Run, offsets: Mapping[str, int]) -> Run:
-    return run if dict(offsets) == dict(run.spool_offsets) else replace(run, spool_offsets=dict(offsets))
-
-
-def _event(run: Run, note: Note, now: float) -> Event:
-    return Event(run.id, note.kind, now, source="plane", data=note.data)

@@ -16,12 +16,12 @@ DUPLICATE_EXIT = 87
 
 
 def absorb_observation(run: Run, seen: Observed, now: float, policy: Policy) -> tuple[Run, tuple[Action, ...]]:
-    """The run after a look at one cluster. A look older than the last one is ignored."""
+    """The run after a look at one cluster. A look older than the last one is ignored, and attempts that it could not see stay as they are."""
     actions: list[Action] = []
     for number in [a.number for a in run.attempts if a.cluster == seen.cluster]:
         attempt = by_number(run, number)
         assert attempt is not None
-        if attempt.last_seen_at is not None and seen.asked_at < attempt.last_seen_at:
+        if attempt.key in seen.observation.unknown or (attempt.last_seen_at is not None and seen.asked_at < attempt.last_seen_at):
             continue
         statuses = seen.observation.jobs.get(attempt.key, ())
         if statuses:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 
 from ischeduler.core.codec import dumps, loads
 from ischeduler.core.errors import ConfigError, StoreUnavailable
@@ -126,11 +126,26 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
+_PATIENCE = {"connect_timeout": "10", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "20000"}
+"""A network that swallows packets is told as an error within half a minute, in place of a worker that hangs for a quarter of an hour."""
+_SESSION = ("SET idle_in_transaction_session_timeout = '10s'", "SET lock_timeout = '30s'")
+"""A client that vanished in mid-transaction keeps no row locked for longer."""
+
+
 def _open_postgresql(url: URL) -> Engine:
+    given = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     try:
-        return create_engine(url, json_serializer=dumps, json_deserializer=loads, pool_pre_ping=True)
+        engine = create_engine(url, connect_args=given, json_serializer=dumps, json_deserializer=loads, pool_pre_ping=True)
     except ImportError:
         raise ConfigError("PostgreSQL needs the psycopg driver; install it with: pip install 'ischeduler[postgres]'.") from None
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+def _prepare_postgresql(connection: Any, record: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("; ".join(_SESSION))
+    connection.commit()
 
 
 _SENTENCES = (
@@ -139,6 +154,7 @@ _SENTENCES = (
         "disk is full",
         "the database {where} could not be written because its disk or quota is full; free some space and try again",
     ),
+    ("DiskFull", "the database {where} could not be written because its disk is full; free some space and try again"),
     ("No space left", "the database {where} could not be written because its disk is full; free some space and try again"),
     ("readonly", "the database {where} may not be written by you; check its rights or choose another with ISCHED_DATABASE_URL"),
     ("unable to open", "the database {where} cannot be opened; check that its folder exists and is yours"),
@@ -160,7 +176,7 @@ def _to_sentence(context: ExceptionContext) -> BaseException | None:
     for needle, sentence in _SENTENCES:
         if needle in text:
             return StoreUnavailable(sentence.format(where=where) + ".")
-    if type(error).__name__ == "OperationalError":
+    if isinstance(context.sqlalchemy_exception, (OperationalError, InterfaceError)) or context.is_disconnect:
         first = str(error).strip().splitlines()[0] if str(error).strip() else "no answer"
         return StoreUnavailable(f"the database {where} did not answer ({first}); check that it runs and can be reached.")
     return None

@@ -14,7 +14,7 @@ from ischeduler.store.engine import WRITE
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0001"
+HEAD = "0005"
 """The newest migration; known here so that a database that is up to date costs one SELECT and no import of Alembic."""
 _LOCK = 0x15C4ED  # PostgreSQL advisory lock: any number, the same for every process of ours
 
@@ -22,13 +22,22 @@ _LOCK = 0x15C4ED  # PostgreSQL advisory lock: any number, the same for every pro
 def prepare(engine: Engine) -> None:
     """Make the database usable: SQLite is migrated on the spot; for PostgreSQL a ConfigError names the command that does it."""
     current = revision(engine)
-    if current == HEAD:
+    if current == HEAD or _still_serves(engine, current):
         return
     if engine.dialect.name == "sqlite":
         migrate(engine)
         return
     state = "has no tables of iScheduler yet" if current is None else f"is at version {current}, this program needs {HEAD}"
     raise ConfigError(f"the database {engine.url.render_as_string(hide_password=True)} {state}; run: isched db upgrade")
+
+
+def _still_serves(engine: Engine, current: str | None) -> bool:
+    """Whether a database that a newer program has upgraded says that this one may go on: then both run side by side."""
+    if current is None or current <= HEAD:
+        return False
+    with engine.connect() as connection:
+        oldest: Any = connection.execute(text("SELECT oldest FROM compatible WHERE id = 1")).scalar()
+    return oldest is not None and str(oldest) <= HEAD
 
 
 def revision(engine: Engine) -> str | None:

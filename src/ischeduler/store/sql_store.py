@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,25 @@ from ischeduler.core.errors import NotFound, StoreConflict
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.run import Run, RunState
-from ischeduler.ports import Lease
+from ischeduler.ports import Claim, Lease, WorkerSign
+from ischeduler.store import claims as rows_of
 from ischeduler.store.engine import WRITE, open_engine
 from ischeduler.store.migrate import prepare
-from ischeduler.store.tables import EVENTS, HISTORY, LEASES, RUNS
+from ischeduler.store.tables import EVENTS, HISTORY, LEASES, LOOKS, RUNS, WORKERS
 
 
 class SqlStore:
-    """Runs, events, leases and history in SQLite or PostgreSQL (port :class:`ischeduler.ports.Store`).
+    """Runs, events, leases and history in SQLite or PostgreSQL (port :class:`ischeduler.ports.SharedStore`).
 
     ``place`` is an engine, a file path or a URL. SQLite databases are brought up to date here; a PostgreSQL one is not and
-    raises ConfigError when it is behind. ``clock`` dates the rows only; decisions get their time as an argument.
+    raises ConfigError when it is behind. ``clock`` dates the rows and is what :meth:`now` tells; without one that is PostgreSQL's
+    own clock, or this host's for SQLite. Decisions get their time as an argument.
     """
 
-    def __init__(self, place: Engine | str | Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, place: Engine | str | Path, *, clock: Callable[[], float] | None = None) -> None:
         self.engine = place if isinstance(place, Engine) else open_engine(place)
         self._writing = self.engine.execution_options(**WRITE)
-        self._clock = clock
+        self._shared_clock, self._clock = clock, clock or time.time
         prepare(self.engine)
 
     def close(self) -> None:
@@ -73,19 +75,23 @@ class SqlStore:
         stored = replace(run, version=run.version + 1)
         rows = event_rows(run.id, events)
         with self._writing.begin() as connection:
-            self._swap(connection, run, stored)
-            # The run's row is locked by now, so events of one run get their numbers in the order of their commits.
-            if rows:
-                connection.execute(_insert_once(connection, EVENTS), rows)
+            self._swap(connection, run, stored, None)
+            _add_events(connection, rows)
         return stored
 
-    def _swap(self, connection: Connection, run: Run, stored: Run) -> None:
+    def _swap(self, connection: Connection, run: Run, stored: Run, claim: Claim | None) -> None:
+        """Write the run where its version, and the claim's token where there is one, are still the newest."""
         change = update(RUNS).where(RUNS.c.id == run.id, RUNS.c.version == run.version)
-        if connection.execute(change.values(**_run_row(stored), updated_at=self._clock())).rowcount:
+        due: dict[str, Any] = {"due_at": rows_of.AT_ONCE} if claim is None else {}
+        if claim is not None:
+            change = change.where(RUNS.c.lease_token == claim.token)
+        if connection.execute(change.values(**_run_row(stored), **due, updated_at=self._clock())).rowcount:
             return
         now = connection.execute(select(RUNS.c.version).where(RUNS.c.id == run.id)).scalar()
         if now is None:
             raise NotFound(f"there is no run '{run.id}'; list them with: isched status")
+        if claim is not None and now == run.version:
+            raise StoreConflict(f"run {run.id} is in another worker's hands by now; nothing was written.")
         raise StoreConflict(
             f"run {run.id} was changed by someone else (version {now}, not {run.version}); read it again and retry."
         )
@@ -113,6 +119,68 @@ class SqlStore:
         mine = (LEASES.c.name == lease.name) & (LEASES.c.holder == lease.holder) & (LEASES.c.token == lease.token)
         with self._writing.begin() as connection:
             connection.execute(update(LEASES).where(mine).values(holder="", expires_at=0.0))
+
+    def now(self) -> float:
+        """Epoch seconds by the clock that all who use this database share."""
+        if self._shared_clock is not None or self.engine.dialect.name != "postgresql":
+            return self._clock()
+        with self.engine.connect() as connection:
+            return rows_of.database_now(connection)
+
+    def due_clusters(self, now: float) -> Sequence[str]:
+        """Clusters of runs that are due and in nobody's hands."""
+        with self.engine.connect() as connection:
+            return rows_of.due_clusters(connection, now)
+
+    def reserve_look(self, cluster: str, *, now: float, interval_s: float) -> bool:
+        """True for one caller an interval."""
+        with self._writing.begin() as connection:
+            return rows_of.reserve_look(connection, _insert_once(connection, LOOKS), cluster, now=now, interval_s=interval_s)
+
+    def claim_runs(self, holder: str, *, now: float, ttl_s: float, limit: int, clusters: Collection[str] | None = None) -> Sequence[Claim]:
+        """Take due runs that nobody holds (see the port)."""
+        with self._writing.begin() as connection:
+            rows = rows_of.claim(connection, holder, now=now, ttl_s=ttl_s, limit=limit, clusters=clusters)
+        return [Claim(_run_of(row), holder, row.lease_token, now + ttl_s) for row in rows]
+
+    def renew_claims(self, claims: Iterable[Claim], *, now: float, ttl_s: float) -> Mapping[str, Claim]:
+        """Those still held, until ``now + ttl_s``."""
+        asked = list(claims)
+        with self._writing.begin() as connection:
+            kept = rows_of.renew(connection, asked, now=now, ttl_s=ttl_s)
+        return {c.run.id: replace(c, expires_at=now + ttl_s) for c in asked if c.run.id in kept}
+
+    def save_claimed(self, claim: Claim, run: Run, events: Iterable[Event] = ()) -> Claim:
+        """Compare and swap on version and token, with the events, in one transaction."""
+        stored = replace(run, version=run.version + 1)
+        rows = event_rows(run.id, events)
+        with self._writing.begin() as connection:
+            self._swap(connection, run, stored, claim)
+            _add_events(connection, rows)
+        return replace(claim, run=stored)
+
+    def release_claims(self, releases: Iterable[tuple[Claim, float]]) -> None:
+        """Give runs back with their due times (see the port)."""
+        with self._writing.begin() as connection:
+            rows_of.release(connection, releases)
+
+    def wake(self, run_ids: Iterable[str]) -> None:
+        """Make runs due at once."""
+        with self._writing.begin() as connection:
+            rows_of.wake(connection, frozenset(run_ids))
+
+    def sign(self, sign: WorkerSign) -> None:
+        """Leave a worker's sign of life."""
+        row = to_plain(sign)
+        with self._writing.begin() as connection:
+            connection.execute(_insert_once(connection, WORKERS).values(row))
+            connection.execute(update(WORKERS).where(WORKERS.c.name == sign.name).values(row))
+
+    def signs(self) -> Sequence[WorkerSign]:
+        """All workers' signs, the newest first."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(WORKERS).order_by(WORKERS.c.seen_at.desc(), WORKERS.c.name))
+            return [WorkerSign(**row._mapping) for row in rows]
 
     def record(self, record: HistoryRecord) -> None:
         """Add evidence; the same (run_id, kind, finished_at) again changes nothing."""
@@ -168,8 +236,18 @@ def _insert_once(connection: Connection, table: Table) -> Any:
     return insert(table)
 
 
+def _add_events(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """The run's row is locked by now, so events of one run get their numbers in the order of their commits."""
+    if rows:
+        connection.execute(_insert_once(connection, EVENTS), rows)
+
+
 def _run_row(run: Run) -> dict[str, Any]:
-    return {"owner": run.owner, "state": run.state.value, "version": run.version, "doc": to_plain(run)}
+    newest = run.attempt
+    return {
+        "owner": run.owner, "project": run.project, "state": run.state.value, "version": run.version, "doc": to_plain(run),
+        "cluster": run.plan.cluster if newest is None else newest.cluster,
+    }  # fmt: skip
 
 
 def _run_of(row: Any) -> Run:

@@ -32,9 +32,18 @@ RUNS = Table(
     Column("doc", JSON, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("updated_at", Float, nullable=False),
+    Column("project", String(64), nullable=False, server_default=text("''")),
+    Column("cluster", String(128), nullable=False, server_default=text("''")),
+    Column("due_at", Float, nullable=False, server_default=text("0")),
+    Column("lease_holder", String(200), nullable=False, server_default=text("''")),
+    Column("lease_token", BigInteger, nullable=False, server_default=text("0")),
+    Column("lease_expires_at", Float, nullable=False, server_default=text("0")),
+    Index("ix_runs_project", "project", "created_at"),
     Index("ix_runs_owner_state", "owner", "state"),
     Index("ix_runs_created_at", "created_at"),
 )
+_LIVE = text("state NOT IN ('completed', 'failed', 'cancelled')")
+Index("ix_runs_due", RUNS.c.due_at, sqlite_where=_LIVE, postgresql_where=_LIVE)
 
 EVENTS = Table(
     "events",
@@ -87,4 +96,30 @@ HISTORY = Table(
     Index("ix_history_finished_at", "finished_at"),
     Index("ix_history_family", "family"),
     Index("ix_history_place", "cluster", "partition", "kind"),
+)
+
+LOOKS = Table(
+    "looks",
+    METADATA,
+    Column("cluster", String(128), primary_key=True),
+    Column("next_at", Float, nullable=False),
+)
+
+WORKERS = Table(
+    "workers",
+    METADATA,
+    Column("name", String(200), primary_key=True),
+    Column("host", String(200), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("seen_at", Float, nullable=False),
+    Column("carried", Integer, nullable=False),
+    Column("looks", JSON, nullable=False),
+)
+
+COMPATIBLE = Table(
+    "compatible",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("oldest", String(32), nullable=False),
 )

@@ -26,6 +26,19 @@ class ThrowawayPostgres:
 
     folder: Path
     programs: Path
+    options: str = ""
+
+    def start(self) -> None:
+        """Start it (again); what was committed is there."""
+        _run(_account(), [*self._control, "-l", self.folder / "log", "-o", self.options, "start"])
+
+    def stop(self) -> None:
+        """Stop it as a crash would: every connection breaks, and the next start recovers from the log."""
+        _run(_account(), [*self._control, "-m", "immediate", "stop"])
+
+    @property
+    def _control(self) -> list[str | Path]:
+        return [self.programs / "pg_ctl", "-D", self.folder / "data", "-w", "-s"]
 
     @property
     def url(self) -> str:
@@ -43,8 +56,10 @@ class ThrowawayPostgres:
 
 
 @contextmanager
-def throwaway_postgres() -> Iterator[ThrowawayPostgres]:
+def throwaway_postgres(*, durable: bool = False, options: str = "") -> Iterator[ThrowawayPostgres]:
     """Make, start and at the end stop and delete a cluster. As root it runs as the account ``postgres`` or ``nobody``.
+
+    ``durable`` waits for the disk at each commit, as a centre's does; ``options`` are more of the server's, as ``-c name=value``.
 
     Raises PostgresMissing with a reason where the programs are not installed.
     """
@@ -56,13 +71,15 @@ def throwaway_postgres() -> Iterator[ThrowawayPostgres]:
             os.chown(folder, account.pw_uid, account.pw_gid)
         data = folder / "data"
         _run(account, [programs / "initdb", "-D", data, "-U", "isched", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"])
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c max_connections=40"
-        control = [programs / "pg_ctl", "-D", data, "-w", "-s"]
-        _run(account, [*control, "-l", folder / "log", "-o", options, "start"])
+        given = f"-c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=40"
+        options = f"{given} -c fsync={'on' if durable else 'off'} {options}"
+        server = ThrowawayPostgres(folder, programs, options)
+        server.start()
         try:
-            yield ThrowawayPostgres(folder, programs)
+            yield server
         finally:
-            _run(account, [*control, "-m", "immediate", "stop"])
+            if (data / "postmaster.pid").exists():
+                server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -13,10 +13,11 @@ from ischeduler.cidb.tables import METADATA as CIDB
 from ischeduler.core.errors import ConfigError
 from ischeduler.core.run import Run
 from ischeduler.store import migrate as module
+from ischeduler.store.centre_tables import CENTRE
 from ischeduler.store.engine import WRITE, open_engine
+from ischeduler.store.ingest_tables import METADATA as STORE
 from ischeduler.store.migrate import HEAD, alembic_config, known_revisions, migrate, prepare, revision
 from ischeduler.store.sql_store import SqlStore
-from ischeduler.store.tables import METADATA as STORE
 
 
 @pytest.fixture
@@ -32,10 +33,10 @@ def test_migrations_and_tables_say_the_same(engine: Engine):
     migrate(engine)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        context.opts["target_metadata"] = [STORE, CIDB]
-        assert compare_metadata(context, [STORE, CIDB]) == []  # pyright: ignore[reportArgumentType]
+        context.opts["target_metadata"] = [STORE, CIDB, CENTRE]
+        assert compare_metadata(context, [STORE, CIDB, CENTRE]) == []  # pyright: ignore[reportArgumentType]
     names = set(inspect(engine).get_table_names())
-    assert names == set(STORE.tables) | set(CIDB.tables) | {"alembic_version"}
+    assert names == set(STORE.tables) | set(CIDB.tables) | set(CENTRE.tables) | {"alembic_version"}
 
 
 @pytest.mark.parametrize("start", [None, *known_revisions()])
@@ -84,9 +85,21 @@ def test_a_migration_that_fails_leaves_no_half_database(engine: Engine, monkeypa
     assert inspect(engine).get_table_names() == []
 
 
-def test_a_database_of_a_newer_program_is_refused_with_the_way_out(engine: Engine):
+def upgraded_by_a_newer_program(engine: Engine, oldest: str) -> None:
     migrate(engine)
     with engine.execution_options(**WRITE).begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE compatible SET oldest = :oldest"), {"oldest": oldest})
+
+
+def test_a_database_of_a_newer_program_is_refused_with_the_way_out(engine: Engine):
+    upgraded_by_a_newer_program(engine, "9000")
     with pytest.raises(ConfigError, match=r"written by a newer iScheduler \(version 9999\); update this program"):
         prepare(engine)
+
+
+def test_two_versions_side_by_side_where_the_newer_one_says_so(engine: Engine, some_run: Run):
+    upgraded_by_a_newer_program(engine, HEAD)
+    store = SqlStore(engine)
+    assert store.create_run(some_run).version == 1
+    assert revision(engine) == "9999"
