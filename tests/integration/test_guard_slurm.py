@@ -21,7 +21,7 @@ from ischeduler.core.cluster import Cluster, NodeType, Partition
 from ischeduler.core.errors import BadInput
 from ischeduler.core.history import HistoryRecord
 from ischeduler.sandbox import Sandbox, demo_spec
-from ischeduler.service.guard.routes import guard_router
+from ischeduler.service.guard.routes import Guard, router
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 FILES = Path(__file__).resolve().parents[2] / "deploy" / "slurm"
@@ -34,37 +34,37 @@ true
 
 
 class Known:
-    """What the service knows: one cluster, and each user's own past. ``asked`` tells who asked for what."""
+    """What the service knows: one cluster, and each user's own past; any account is a user. ``asked`` tells who asked."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.delay_s = 0.0
 
-    def guard_cluster(self, user: str, name: str) -> Cluster | None:
+    def cluster(self, user: str, name: str) -> Cluster | None:
         time.sleep(self.delay_s)
         limits = {"gpu": 14400.0, "gpudebug": 60.0}
         parts = tuple(Partition(p, ("g",), max_walltime_s=s) for p, s in limits.items())
         return Cluster("guardbox", partitions=parts, node_types=(NodeType("g", accelerators_per_node=2),))
 
-    def guard_past(self, user: str, cluster: str) -> list[HistoryRecord]:
+    def past(self, user: str, cluster: str) -> list[HistoryRecord]:
         self.asked.append(user)
         if "alice" not in user:
             return []
         job = HistoryRecord("x", "attempt", user, "train", "guardbox", "gpu", "g", 0.0, gpus=1, walltime_s=7200.0, run_s=600.0)
         return [replace(job, run_id=f"x{i}") for i in range(6)]
 
-    def user_of_account(self, account: str) -> str:
+    def by_account(self, account: str) -> str:
         return account
 
-
-async def nobody(request: Request) -> str:
-    raise BadInput("no tokens here; expected munge.")
+    def by_token(self, request: Request) -> str:
+        raise BadInput("no tokens here; expected munge.")
 
 
 @contextmanager
 def served(known: Known, munge_socket: Path) -> Iterator[str]:
     app = FastAPI()
-    app.include_router(guard_router(known, nobody, unmunge=("unmunge", f"--socket={munge_socket}")))
+    app.state.guard = Guard(known, known, ("unmunge", f"--socket={munge_socket}"))
+    app.include_router(router)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -26,6 +26,14 @@ def run(until_idle: Annotated[bool, typer.Option("--until-idle", help="End after
 
 
 @app.command()
+def worker(until_idle: Annotated[bool, typer.Option("--until-idle", help="End after a while without runs that are due.")] = False) -> None:
+    """Carry everybody's runs, beside other workers on the same database (a centre's service). Killing it loses nothing."""
+    from ischeduler.helper.centre_workers import carry
+
+    carry(session(), until_idle=until_idle)
+
+
+@app.command()
 def tick(as_json: Json = False) -> int:
     """One look, as cron would call it. Does nothing where another plane is at work."""
     report = session().services.plane.tick()

@@ -11,13 +11,13 @@ from ischeduler.cli.common import Json, Which, chosen, next_steps
 from ischeduler.cli.invocation import session
 from ischeduler.cli.workload_options import takes_workload
 from ischeduler.core.codec import to_plain
-from ischeduler.core.durations import human
 from ischeduler.core.errors import BadInput
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Run
 from ischeduler.helper.goals import parse_time
 from ischeduler.helper.plans import Option
 from ischeduler.helper.session import Session
+from ischeduler.planning.cells import request_words
 
 app = typer.Typer(rich_markup_mode=None)
 

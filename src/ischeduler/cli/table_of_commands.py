@@ -41,7 +41,11 @@ COMMANDS: dict[str, Entry] = {
     "traces": Entry("traces", "Job traces: list public ones, fetch NAME, show FILE.", "More"),
     "emulate": Entry("emulate", "Run a training as if this machine had a given accelerator.", "More"),
     "plane": Entry("plane", "The Intelligence Plane: run, tick, status.", "More"),
-    "db": Entry("db", "The database: version, upgrade.", "More"),
+    "agent": Entry("agent", "Act for you here, for a service that cannot reach this cluster; install.", "More"),
+    "ingest": Entry("ingest", "Read jobs' events from Kafka or spools into a centre's database.", "More"),
+    "serve": Entry("serve", "The centre's service: API and dashboard for many users.", "More"),
+    "admin": Entry("admin", "The service's people: key, users, projects, tokens, audit log.", "More"),
+    "db": Entry("db", "The database: version, upgrade, backup, restore.", "More"),
     "exec": Entry("exec", "Run a training inside a job: isched exec -- python train.py", "More"),
 }
 SECTIONS = ("Before", "Runs", "Clusters", "More")

@@ -32,17 +32,20 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.core.history import HistoryRecord
     from ischeduler.core.plan import PlanSet
     from ischeduler.core.run import Run
+    from ischeduler.core.snapshot import QueueSnapshot
     from ischeduler.core.workload import Workload
     from ischeduler.estimators.conformance import Finding
     from ischeduler.estimators.plugins.build import Built
     from ischeduler.estimators.plugins.compare import Comparison
     from ischeduler.estimators.plugins.publish import Published
+    from ischeduler.helper.backup import Copy
     from ischeduler.helper.calibrate import Calibration
     from ischeduler.helper.daemon import DaemonInfo
     from ischeduler.helper.doctor import Check
     from ischeduler.helper.estimator_report import EstimatorReport
     from ischeduler.helper.estimators import PluginRow, Recorded
     from ischeduler.helper.forecast import PartitionForecast
+    from ischeduler.helper.ingest import Ingested
     from ischeduler.helper.memory_details import MemoryDetail
     from ischeduler.helper.options import EstimateRow
     from ischeduler.helper.report import Report
@@ -51,7 +54,12 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.plane.loop import TickReport
     from ischeduler.ports import EstimatorInfo
     from ischeduler.sandbox.sandbox import SandboxStatus
+    from ischeduler.service.api.people import Me, Project, Token
     from ischeduler.simulator.catalogue import Fetched, PublicTrace
+    from ischeduler.store.audit import AuditLine
+    from ischeduler.store.identities import User
+    from ischeduler.store.requests import SavedWorkload
+    from ischeduler.store.webhooks import Webhook
 
     plan = {f.name: get_type_hints(PlanSet)[f.name] for f in dataclasses.fields(PlanSet)}
     return {
@@ -82,14 +90,35 @@ def bodies() -> dict[str, dict[str, Any]]:
         "estimator-publish": {"published": Published},
         "sandbox": {"name": str, "sandbox": SandboxStatus | None},
         "tick": {"tick": TickReport},
+        "ingest": {"ingested": Ingested},
+        "topics": {"made": list[str]},
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
         "simulate": {"simulation": Simulation},
         "traces": {"traces": list[PublicTrace]},
+        "provisioners": {"folder": str, "models": dict[str, Any]},
         "provisioner": {"file": str, "about": dict[str, Any]},
         "trace": {"trace": TraceFacts},
         "trace-fetch": {"fetched": Fetched},
         "db": {"url": str, "version": str | None, "needed": str, "notes": list[str]},
+        "db-copy": {"copy": Copy, "needed": str},
         "error": {"error": dict[str, Any]},
+        "queue": {"queue": QueueSnapshot},
+        "workload": {"workload": SavedWorkload},
+        "workloads": {"workloads": list[SavedWorkload]},
+        "job-token": {"run_id": str, "token": str, "expires_at": float},
+        "control": {"run_id": str, "attempt": int, "word": str},
+        "messages": {"run_id": str, "kind": str, "messages": list[dict[str, Any]]},
+        "stress-test": {"id": str, "runs": list[str]},
+        "me": {"me": Me},
+        "webhook": {"webhook": Webhook, "secret": str},
+        "webhooks": {"webhooks": list[Webhook]},
+        "key": {"path": str},
+        "token": {"token": Token, "secret": str},
+        "tokens": {"tokens": list[Token]},
+        "user": {"user": User},
+        "users": {"users": list[User]},
+        "projects": {"projects": list[Project]},
+        "audit": {"lines": list[AuditLine], "next": int | None},
     }
 
 

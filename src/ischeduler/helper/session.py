@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ischeduler.core.cluster import Cluster
-from ischeduler.core.errors import BadInput, IschedError, NotFound, StoreConflict
+from ischeduler.core.errors import BadInput, ConfigError, IschedError, NotFound, StoreConflict
 from ischeduler.core.event import Event
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Caps, Run, RunState
@@ -47,11 +47,21 @@ class Session:
         """The adapters this configuration picks."""
         services = wire(self.config)
         services.replanner = self.planning_with(services)
+        self._tell_people(services)
         if self.config["plane.provisioner"] != "reactive":
             from ischeduler.helper.foresight import LiveForesight
 
             services.foresight = LiveForesight(services, self.config)
         return services
+
+    def _tell_people(self, services: Services) -> None:
+        """Messages beside the log of notices; addresses that cannot be read are told of and stop nothing."""
+        from ischeduler.helper.notify import with_messages
+
+        try:
+            services.notifier = with_messages(services.notifier, self.config["notify.urls_file"])
+        except ConfigError as error:
+            services.troubles.append(str(error))
 
     def planning_with(self, services: Services) -> Planning:
         """The asking of planner and estimators over these services."""

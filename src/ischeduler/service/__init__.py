@@ -1,1 +1,1 @@
-"""The central service: one house for many users."""
+"""The centre's service: HTTP API, sign-in and rights, event ingest, dashboard, metrics."""

@@ -14,11 +14,11 @@ from helper_builders import T0, attempt, run
 
 from ischeduler.cli import output
 from ischeduler.cli.common import progress_words
-from ischeduler.cli.submit import most_cost, request_words
 from ischeduler.cli.watch import bar, eta_s, live_lines, one_line, spark
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Progress, RunState
 from ischeduler.core.sizes import GIB
+from ischeduler.planning.cells import most_cost, request_words
 
 
 def going(**progress: object):  # type: ignore[no-untyped-def]

@@ -1,0 +1,32 @@
+"""For administrators of the centre: people, workers, queues, controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ischeduler.ports import Store, WorkerSign
+from ischeduler.service.dashboard.access import Administrator, PageRoute
+from ischeduler.service.dashboard.rendering import page
+from ischeduler.service.dashboard.views.admin import controllers_table, people_table, queues_table, states_table, workers_table
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/admin")
+def admin(request: Request, who: Administrator) -> Response:
+    """Everything at a glance."""
+    backend = request.app.state.backend
+    now, runs, signs = backend.clock.now(), backend.store.list_runs(), _signs(backend.store)
+    tables = [
+        states_table(runs), queues_table(runs), controllers_table(signs, runs, now), workers_table(signs, now),
+        people_table(request.app.state.gate.identities.users(), runs, now),
+    ]  # fmt: skip
+    return page(request, "admin.html", who, tables=tables)
+
+
+def _signs(store: Store) -> Sequence[WorkerSign]:
+    """None from a store that one plane alone carries runs from."""
+    return store.signs() if hasattr(store, "signs") else ()  # pyright: ignore[reportAttributeAccessIssue]
