@@ -1,0 +1,1 @@
+"""Pools of trainings over several types of accelerators, simulated: Gavel's own rounds to the digit, and this project's."""
