@@ -6,14 +6,14 @@ import getpass
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 
 from ischeduler.batch.backoff import Backoff
 from ischeduler.batch.clocks import SystemClock
 from ischeduler.batch.commands import Answer, CommandMissing, CommandTimeout, LocalCommands, RunCommand
 from ischeduler.batch.header import sbatch_header
 from ischeduler.batch.names import job_name
+from ischeduler.batch.observed import Found, add_accounting, add_statuses, is_absent, observation
 from ischeduler.batch.script import render_script
 from ischeduler.batch.slurm_errors import accounting_is_off, job_gone, not_reached, refusal, submit_error, unavailable
 from ischeduler.batch.slurm_json import read_squeue_json
@@ -40,8 +40,6 @@ _EPOCH_TIMES = ("env", "TZ=UTC", "SLURM_TIME_FORMAT=%s")
 """Times as epoch seconds, and our own times read as UTC, in every time zone."""
 _JOB_ID = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)
 _STARTS = re.compile(r"\bto start at (\S+)")
-Found = dict[str, dict[str, JobStatus]]
-"""Key -> job id -> status."""
 
 
 class SlurmCli:
@@ -101,15 +99,14 @@ class SlurmCli:
         if not jobs:
             return Observation(self._clock.now())
         keys = {job_name(r.key): r.key for r in jobs}
-        _put(found, self._squeue(), keys.values())
-        absent = [r for r in jobs if _is_absent(r, found)]
+        add_statuses(found, self._squeue(), keys.values())
+        absent = [r for r in jobs if is_absent(r, found)]
         ended = [k for k, by_id in found.items() if all(s.state.ended for s in by_id.values())]
         complete = True
         if absent or ended:
             asked = sorted({r.key for r in absent}.union(ended))
             complete = self._ask_accounting(found, asked, [r for r in absent if r.job_id]) or not absent
-        statuses = {k: tuple(sorted(by_id.values(), key=_age)) for k, by_id in found.items()}
-        return Observation(self._clock.now(), statuses, complete)
+        return observation(found, self._clock.now(), complete)
 
     def cancel(self, job_id: str, *, signal: str | None = None) -> None:
         """``scancel``, or ``scancel --signal=NAME --batch``."""
@@ -161,13 +158,13 @@ class SlurmCli:
         rows = self._sacct(f"--name={names}", f"--starttime={self._oldest()}")
         if rows is None:
             return False
-        _merge(found, rows, keys)
-        ids = [r.job_id for r in absent if r.job_id and _is_absent(r, found)]
+        add_accounting(found, rows, keys)
+        ids = [r.job_id for r in absent if r.job_id and is_absent(r, found)]
         if ids:
             rows = self._sacct(f"--jobs={','.join(ids)}")
             if rows is None:
                 return False
-            _merge(found, rows, keys)
+            add_accounting(found, rows, keys)
         return True
 
     def _sacct(self, *choice: str) -> list[JobStatus] | None:
@@ -230,29 +227,3 @@ def _always(answer: Answer) -> bool:
 
 def _program(argv: Sequence[str]) -> str:
     return next(w for w in argv if w != "env" and "=" not in w)
-
-
-def _age(status: JobStatus) -> tuple[float, int]:
-    return (status.submit_s or 0.0, int(re.sub(r"\D", "", status.job_id) or 0))
-
-
-def _is_absent(ref: JobRef, found: Found) -> bool:
-    """Nothing of its key, or nothing of its id: then another job of the same key may hide that the known one has left."""
-    by_id = found.get(ref.key)
-    return not by_id or (ref.job_id is not None and ref.job_id not in by_id)
-
-
-def _put(found: Found, statuses: Iterable[JobStatus], keys: Collection[str]) -> None:
-    for status in statuses:
-        if status.key in keys:
-            found.setdefault(status.key, {})[status.job_id] = status
-
-
-def _merge(found: Found, rows: Iterable[JobStatus], keys: Collection[str]) -> None:
-    """squeue's word stands (accounting lags behind), accounting adds the jobs that have left and the memory of those that ended."""
-    known: Mapping[str, JobStatus] = {i: s for by_id in found.values() for i, s in by_id.items()}
-    _put(found, (s for s in rows if s.job_id not in known), keys)
-    for row in rows:
-        live = known.get(row.job_id)
-        if live is not None and live.state.ended:
-            found[live.key][live.job_id] = replace(live, max_rss_bytes=row.max_rss_bytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ischeduler.batch.hostlists import expand_hosts
@@ -27,10 +27,15 @@ def read_squeue_json(text: str) -> list[JobStatus]:
         data = json.loads(text)
     except ValueError:
         raise BatchUnavailable("squeue --json gave no JSON; ask again, or read text with reader='text'.") from None
-    return list(_ours(data.get("jobs") or []))
+    return read_jobs(data.get("jobs") or [])
 
 
-def _ours(jobs: list[Mapping[str, Any]]) -> Iterator[JobStatus]:
+def read_jobs(rows: Iterable[Mapping[str, Any]]) -> list[JobStatus]:
+    """Every job of the rows that carries one of our keys."""
+    return list(_ours(rows))
+
+
+def _ours(jobs: Iterable[Mapping[str, Any]]) -> Iterator[JobStatus]:
     for job in jobs:
         key = key_of(str(job.get("name") or ""), str(job.get("comment") or ""))
         if key is not None:

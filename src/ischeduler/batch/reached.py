@@ -1,0 +1,58 @@
+"""Batch systems that are reached over a network, made from the configuration: slurmrestd here; Tapis and agents beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ischeduler.core.errors import ConfigError
+from ischeduler.ports import Clock
+
+if TYPE_CHECKING:
+    from ischeduler.batch.slurm_rest import SlurmRest
+    from ischeduler.batch.slurm_rest_tokens import TokenSource
+
+
+class Settings(Protocol):
+    """The configuration."""
+
+    def __getitem__(self, key: str) -> Any:
+        """A setting's value."""
+        ...
+
+
+def cluster_name(settings: Settings) -> str:
+    """``batch.cluster``, which nothing on the other side tells. ConfigError when it is not set."""
+    name = str(settings["batch.cluster"])
+    if not name:
+        raise ConfigError(f"batch.kind = '{settings['batch.kind']}' needs batch.cluster: the name of the cluster that is reached.")
+    return name
+
+
+def account_of(settings: Settings, user: str) -> str:
+    """What the cluster calls a user of the service."""
+    return str(dict(settings["serve.accounts"]).get(user, user))
+
+
+def rest_tokens(settings: Settings, clock: Clock) -> TokenSource:
+    """Where the configuration says that Slurm tokens come from. ConfigError where it does not say."""
+    from ischeduler.batch.slurm_rest_tokens import CommandTokens, FileTokens
+
+    command, file = tuple(settings["slurmrest.token_command"]), str(settings["slurmrest.token_file"])
+    if command:
+        return CommandTokens(command, clock, lifespan_s=round(settings["slurmrest.token_lifespan"]))
+    if not file:
+        raise ConfigError(
+            "batch.kind = 'slurmrest' needs slurmrest.token_file (mode 600, from: scontrol token) or slurmrest.token_command."
+        )
+    return FileTokens(str(Path(file).expanduser()))
+
+
+def rest_batch(settings: Settings, account: str, clock: Clock, *, everyone: bool = False, tokens: TokenSource | None = None) -> SlurmRest:
+    """slurmrestd as the cluster's user ``account``. ConfigError for a configuration that cannot work."""
+    from ischeduler.batch.slurm_rest import SlurmRest
+
+    url = str(settings["slurmrest.url"])
+    if not url:
+        raise ConfigError("batch.kind = 'slurmrest' needs slurmrest.url: the address of slurmrestd, e.g. https://slurm.example.org:6820.")
+    return SlurmRest(cluster_name(settings), url, account, tokens or rest_tokens(settings, clock), clock, everyone=everyone)
