@@ -34,6 +34,6 @@ def config(flags: Mapping[str, Any] | None = None) -> Config:
 
 def session(flags: Mapping[str, Any] | None = None) -> Session:
     """The Helper's session for this call."""
-    from ischeduler.helper.session import Session
+    from ischeduler.helper.session import open_session
 
-    return Session(config(flags))
+    return open_session(config(flags))

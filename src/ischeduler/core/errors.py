@@ -40,6 +40,10 @@ class BatchUnavailable(IschedError):
     """The batch system did not answer. This says nothing about any job: a failed query is not a failed job."""
 
 
+class ServiceUnavailable(IschedError):
+    """The service did not answer. This says nothing about any run: its plane goes on."""
+
+
 class SubmitRefused(IschedError):
     """The batch system answered and refused the job. ``kind`` is 'site_limit' when waiting may help, else 'invalid'."""
 

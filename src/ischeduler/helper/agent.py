@@ -43,6 +43,10 @@ class AnotherAgent(IschedError):
     """Another agent of this user is at work on this cluster."""
 
 
+class Stopped(Exception):
+    """A signal came while nothing was being done but waiting for requests."""
+
+
 class Line(Protocol):
     """The way to the service."""
 
@@ -75,6 +79,8 @@ class Agent:
         self._monotonic, self._beside = monotonic, beside
         self._answers: dict[int, dict[str, Any]] = {}
         self._failures = 0
+        self._instead_of = ""
+        self.waiting = False
 
     def round(self, wait_s: float = LONG_POLL_S) -> Round:
         """Tell what was done, fetch what is to do, and do it. AnotherAgent when somebody else is at work here."""
@@ -82,18 +88,25 @@ class Agent:
         waits_s = 0.0 if len(telling) < len(self._answers) else wait_s
         body = {
             "agent": self.name, "answers": [{"id": i, "answer": a} for i, a in telling.items()], "wait_s": waits_s, "next_s": NEXT_S,
+            "instead_of": self._instead_of,
         }  # fmt: skip
+        self.waiting = True
         try:
             found = self._line.poll(body)
         except ServiceAway as error:
             self._failures += 1
             return Round(trouble=str(error))
+        finally:
+            self.waiting = False
         self._failures = 0
         for number in found.get("settled") or []:
             self._answers.pop(int(number), None)
         if found.get("at_work") != self.name:
+            if is_dead_here(str(found.get("at_work"))) and not self._instead_of:
+                self._instead_of = str(found["at_work"])
+                return self.round(wait_s)
             raise AnotherAgent(f"another agent of yours is at work ({found.get('at_work')}); stop it first, or let it do.")
-        arrived = self._monotonic()
+        self._instead_of, arrived = "", self._monotonic()
         requests = [
             Mail(int(r["id"]), str(r["kind"]), r.get("body") or {}, float(r["ttl_s"])) for r in found.get("requests") or []
         ]
@@ -117,6 +130,8 @@ class Agent:
             now = self._monotonic()
             try:
                 done = self.round(min(LONG_POLL_S, idle_s or LONG_POLL_S))
+            except Stopped:
+                break
             except AnotherAgent as other:
                 if idle_s is not None or now - quiet_since > 1.5 * NEXT_S:
                     raise
@@ -216,6 +231,13 @@ class HttpLine:
 def agent_name() -> str:
     """Host, process and a word of its own: a process number may come again, an agent's name must not."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def is_dead_here(name: str) -> bool:
+    """Whether that agent was a process of this host and is no more: then nobody need wait until it is missed."""
+    host, _, rest = name.partition(":")
+    pid = rest.partition(":")[0]
+    return host == socket.gethostname() and pid.isdigit() and not Path(f"/proc/{pid}").exists()
 
 
 def make_agent(session: Session, *, cluster: str | None = None, runs_dir: str | None = None) -> Agent:

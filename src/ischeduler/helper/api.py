@@ -18,7 +18,7 @@ from ischeduler.helper.config import load_config
 from ischeduler.helper.handle import RunHandle
 from ischeduler.helper.options import EstimateRow
 from ischeduler.helper.plans import Option, Plans
-from ischeduler.helper.session import Session
+from ischeduler.helper.session import Session, open_session
 
 __all__ = ["Option", "Plans", "RunHandle", "Session", "clusters", "estimate", "plan", "run", "runs", "session"]
 
@@ -89,7 +89,7 @@ def session() -> Session:
 
 @lru_cache(maxsize=4)
 def _session(directory: Path) -> Session:
-    return Session(load_config(directory=directory))
+    return open_session(load_config(directory=directory))
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:

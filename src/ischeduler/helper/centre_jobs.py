@@ -12,21 +12,20 @@ if TYPE_CHECKING:
     from ischeduler.service.auth.tokens import Tokens
     from ischeduler.wiring import Services
 
-SPARE_S = 3600.0
-"""A job's token outlives the job's limit by this: what was not sent before the end is sent after it."""
+SPARE_S, LEAST_S, MOST_S = 3600.0, 2 * 86400.0, 30 * 86400.0
+"""A job's token outlives the job's limit, after a wait four times the longest thought likely, by an hour; two days at least."""
 
 
 class JobVariables:
-    """Called for every job that is submitted; each attempt has a token of its own, which lives little longer than the job may."""
+    """Called for every job that is submitted; each attempt has a token of its own, which lives a little longer than the job may."""
 
     def __init__(self, tokens: Tokens, url: str) -> None:
         self._tokens, self._url = tokens, url
 
     def __call__(self, run: Run) -> Mapping[str, str]:
         """The variables of the run's next job."""
-        segment_s = max((s.resources.walltime_s for s in run.plan.segments), default=0.0)
-        longest_wait_s = run.plan.wait.p90 if run.plan.wait is not None else 0.0
-        lives_s = min(30 * 86400.0, max(2 * 86400.0, 4 * longest_wait_s) + segment_s + SPARE_S)
+        longest_s = max((s.walltime_s + 4 * s.wait.p90 for s in run.plan.segments), default=0.0)
+        lives_s = min(MOST_S, max(LEAST_S, longest_s + SPARE_S))
         token, _ = self._tokens.make_for_job(run.owner, run.id, lives_s)
         return {"ISCHED_PUSH_URL": f"{self._url}/v1/runs/{run.id}/events", "ISCHED_PUSH_TOKEN": token}
 

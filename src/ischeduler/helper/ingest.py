@@ -16,7 +16,8 @@ from ischeduler.core.errors import BadInput, ConfigError, IschedError, StoreUnav
 from ischeduler.helper.config import Config
 
 if TYPE_CHECKING:
-    from ischeduler.service.ingest.kafka import Admit, KafkaSettings
+    from ischeduler.service.ingest.kafka import KafkaSettings
+    from ischeduler.service.ingest.kafka_batches import Admit
     from ischeduler.wiring import Services
 
 TRANSPORTS = ("kafka", "spool")
@@ -123,7 +124,7 @@ def _from_kafka(services: Services, config: Config, stop: threading.Event, idle:
 
     reader.run(ended)
     figures = reader.figures
-    return Ingested("kafka", figures.new, figures.repeated, figures.refused, round(figures.held_s, 3))
+    return Ingested("kafka", figures.new, figures.repeated, figures.refused, round(reader.held_s, 3))
 
 
 def _admit(services: Services, config: Config) -> Admit | None:

@@ -16,7 +16,8 @@ from ischeduler.core.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What was asked: enough to ask again. ``assume`` is the path of declared figures, '' when there are none."""
+    """What was asked: enough to ask again. ``assume`` is the path of declared figures, '' when there are none; ``kept`` the id under
+    which a service keeps the answer."""
 
     workload: Workload
     goal: str = "soonest"
@@ -25,6 +26,7 @@ class PlanRequest:
     qos: str | None = None
     assume: str = ""
     partitions: tuple[str, ...] = ()
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

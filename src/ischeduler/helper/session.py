@@ -36,6 +36,16 @@ if TYPE_CHECKING:
 ID_BYTES = 3
 
 
+def open_session(config: Config | None = None) -> Session:
+    """A session over this machine's own batch system and database, or over the service that the configuration names."""
+    config = config or load_config()
+    if not config["service.url"]:
+        return Session(config)
+    from ischeduler.helper.remote_session import RemoteSession
+
+    return RemoteSession(config)
+
+
 class Session:
     """Holds the configuration and, once needed, the services. Cheap to make; nothing is opened before it is used."""
 
@@ -187,10 +197,13 @@ class Session:
             run = None
         if run is not None and run.owner == self.owner:
             return run
-        mine = [r.id for r in self.all_runs()]
+        return self.services.store.get_run(self._by_beginning(run_id, [r.id for r in self.all_runs()]))
+
+    def _by_beginning(self, run_id: str, mine: Sequence[str]) -> str:
+        """The one id that begins so. NotFound, with the nearest, otherwise."""
         matches = [i for i in mine if i.startswith(run_id) or i.startswith(f"r-{run_id}")]
         if len(matches) == 1:
-            return self.services.store.get_run(matches[0])
+            return matches[0]
         ending = did_you_mean(run_id, mine) if len(mine) <= 12 else "; isched runs lists yours"
         raise NotFound(f"you have no run '{run_id}'{ending if mine else ' (you have none at all yet)'}.")
 
