@@ -64,8 +64,6 @@ def _build(kind: Any, data: Any) -> Any:
         return _build_tuple(get_args(kind), data)
     if origin is frozenset:
         return frozenset(_build(get_args(kind)[0], v) for v in data)
-    if origin is frozenset:
-        return frozenset(_build(get_args(kind)[0], v) for v in data)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         inner = get_args(kind)[1]
         return {k: _build(inner, v) for k, v in data.items()}

@@ -63,6 +63,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return _SPECIAL[hint]
     if dataclasses.is_dataclass(hint):
         return instances(hint)
+    if origin is frozenset:
+        return st.frozensets(values(args[0]), max_size=2)
     if origin is tuple:
         variable = len(args) == 2 and args[1] is Ellipsis
         return st.lists(values(args[0]), max_size=2).map(tuple) if variable else st.tuples(*(values(a) for a in args))
