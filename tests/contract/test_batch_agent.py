@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class Service:
         said = json.loads(json.dumps(body))
         for done in said["answers"]:
             self.mailbox.settle(self.owner, self.cluster, done["id"], done["answer"])
-        at_work = self.mailbox.arrive(self.owner, self.cluster, said["agent"], said["next_s"])
+        at_work = self.mailbox.arrive(self.owner, self.cluster, said["agent"], said["next_s"], said["instead_of"])
         found = self.mailbox.take(self.owner, self.cluster, said["agent"]) if at_work == said["agent"] else ()
         requests = [{"id": m.id, "kind": m.kind, "body": m.body, "ttl_s": m.ttl_s} for m in found]
         self.fault("after poll")
@@ -57,7 +58,8 @@ class WaitingClock(SimClock):
 
     def __init__(self, clock: SimClock) -> None:
         super().__init__(clock.now())
-        self.inner, self.works = clock, lambda: None
+        self.inner = clock
+        self.works: Callable[[], Any] = lambda: None
 
     def now(self) -> float:
         return self.inner.now()
@@ -73,7 +75,6 @@ class AgentRig(FakeRig):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         engine = open_engine(folder / "service.db")
-        migrate(engine)
         self.folder, self.clock = folder, WaitingClock(self.fake.clock)
         self.mailbox = Mailbox(engine, self.clock.now)
         self.service = Service(self.mailbox)
@@ -100,8 +101,19 @@ def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ischeduler.batch.agent.LOOK_S", 1.0)
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that was brought up to date once."""
+    path = tmp_path_factory.mktemp("mailbox") / "service.db"
+    engine = open_engine(path)
+    migrate(engine)
+    engine.dispose()
+    return path
+
+
 @pytest.fixture
-def rig(tmp_path: Path) -> AgentRig:
+def rig(tmp_path: Path, empty_database: Path) -> AgentRig:
+    shutil.copy(empty_database, tmp_path / "service.db")
     return AgentRig(tmp_path)
 
 
@@ -211,7 +223,7 @@ class KilledAt:
 
 
 @pytest.mark.parametrize("at", range(1, 16))
-def test_killing_the_agent_at_any_call_doubles_nothing(tmp_path: Path, at: int) -> None:
+def test_killing_the_agent_at_any_call_doubles_nothing(rig: AgentRig, tmp_path: Path, at: int) -> None:
     """A plane carries a run; the agent dies once, anywhere, and another one starts a minute later."""
     from ischeduler.core.run import Run, RunState
     from ischeduler.plane.cadence import Cadence
@@ -219,7 +231,6 @@ def test_killing_the_agent_at_any_call_doubles_nothing(tmp_path: Path, at: int) 
     from ischeduler.testing.fake_batch import Behaviour
     from ischeduler.testing.memory_store import MemoryStore
 
-    rig = AgentRig(tmp_path)
     rig.fake.behave = lambda spec: Behaviour(run_s=30.0)
     killer = rig.batch = KilledAt(rig.fake, at)
     rig.agent.leave()

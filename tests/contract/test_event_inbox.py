@@ -165,6 +165,14 @@ class TestReading:
         assert [e.seq for e in archive.curve_events("r-1", limit=10)] == list(range(1, 101, 10))
         assert archive.curve_events("r-2") == []
 
+    @pytest.mark.parametrize("count", [399, 401])
+    def test_few_and_many_go_in_alike(self, engine: Engine, inbox: EventInbox, count: int):
+        events = [progress(n, kind=("exit", "utilisation")[n % 2], text="\\ \t ü") for n in range(1, count + 1)]
+        assert (inbox.write(events).new, inbox.write(events).repeated) == (count, count)
+        archive = EventArchive(engine)
+        assert {e.data["text"] for e in archive.curve_events("r-1")} == {"\\ \t ü"}
+        assert len(told(engine, run())[0]) == count // 2
+
     def test_many_runs_in_one_question(self, engine: Engine, inbox: EventInbox):
         inbox.write([progress(1), progress(1, run_id="r-2")])
         found = StoredEvents(EventArchive(engine)).read_many([run("r-1"), run("r-2"), run("r-3")])

@@ -41,12 +41,19 @@ def agent(
     """Fetch your runs' requests from the service and carry them out with your own Slurm commands, until interrupted."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from ischeduler.helper.agent import AnotherAgent, make_agent
+    from ischeduler.helper.agent import AnotherAgent, Stopped, make_agent
 
     stop = threading.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda *_: stop.set())
     found = make_agent(session(), cluster=cluster, runs_dir=runs_dir)
+
+    def end(*_: object) -> None:
+        """A request in hand is brought to its end; waiting for one is not."""
+        stop.set()
+        if found.waiting:
+            raise Stopped
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, end)
     if not once:
         output.note(f"agent {found.name} is at work; end it with Ctrl-C: your runs' jobs go on")
     try:
@@ -73,13 +80,15 @@ def install(
     runs_dir: RunsDir = None,
     as_json: Json = False,
 ) -> int:
-    """Print the line that keeps an agent at work; add it with crontab -e or scrontab -e. Nothing is changed here."""
+    """Print the line that keeps an agent at work; add it with crontab -e or scrontab -e. Nothing is scheduled here."""
     from ischeduler.helper.agent import schedule_line
 
     here = session()
     options = [*(("--cluster", cluster) if cluster else ()), *(("--runs-dir", runs_dir) if runs_dir else ())]
     kind = "scrontab" if scrontab else "crontab"
-    text = schedule_line(kind, tuple(options), here.config.as_environment(), here.config.state_dir / "agent.log")
+    log = here.config.state_dir / "agent.log"
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    text = schedule_line(kind, tuple(options), here.config.as_environment(), log)
     if as_json:
         output.document("isched.agent_install/1", {"kind": kind, "text": text})
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from ischeduler.cli import output
@@ -13,9 +15,14 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()
-def doctor(as_json: Json = False) -> int:
+def doctor(
+    server: Annotated[bool, typer.Option("--server", help="Check what a centre's service needs instead.")] = False, as_json: Json = False
+) -> int:
     """Check everything iScheduler needs, with the fix. Exit code 1 when something is bad."""
-    from ischeduler.helper.doctor import examine
+    if server:
+        from ischeduler.helper.doctor_server import examine_server as examine
+    else:
+        from ischeduler.helper.doctor import examine
 
     checks = examine(session())
     bad = sum(c.level == "bad" for c in checks)

@@ -65,7 +65,7 @@ def _folders(session: Session) -> Iterator[Check]:
     for name, folder in (("state folder", session.config.state_dir), ("run folder", session.config.data_dir)):
         key = "paths.state" if name == "state folder" else "paths.data"
         yield _writable(name, folder, key)
-        free = shutil.disk_usage(_existing(folder)).free
+        free = shutil.disk_usage(existing(folder)).free
         level = "ok" if free > LEAST_DISK_BYTES else "warn"
         fix = "" if level == "ok" else f"free some space, or choose another folder with {key}"
         yield Check(f"{name}: space", level, f"{human_size(free)} free at {folder}", fix)
@@ -84,7 +84,8 @@ def _writable(name: str, folder: Path, key: str) -> Check:
     return Check(name, "ok", f"{folder} can be written")
 
 
-def _existing(folder: Path) -> Path:
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
     return next(p for p in (folder, *folder.parents) if p.exists())
 
 

@@ -51,6 +51,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.report import Report
     from ischeduler.helper.scaled_profile import ScaledProfile
     from ischeduler.helper.simulation import Simulation, TraceFacts
+    from ischeduler.helper.top import Glance
     from ischeduler.plane.loop import TickReport
     from ischeduler.ports import EstimatorInfo
     from ischeduler.sandbox.sandbox import SandboxStatus
@@ -101,6 +102,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "trace-fetch": {"fetched": Fetched},
         "db": {"url": str, "version": str | None, "needed": str, "notes": list[str]},
         "db-copy": {"copy": Copy, "needed": str},
+        "top": {"glance": Glance},
         "error": {"error": dict[str, Any]},
         "queue": {"queue": QueueSnapshot},
         "workload": {"workload": SavedWorkload},

@@ -16,6 +16,7 @@ from ischeduler.core.errors import BadInput, NotFound
 from ischeduler.core.event import Event
 from ischeduler.core.plan import Plan, PlanSet
 from ischeduler.core.run import Run
+from ischeduler.core.snapshot import QueueSnapshot
 from ischeduler.core.workload import Workload
 from ischeduler.helper.config import Config
 from ischeduler.helper.handle import RunHandle
@@ -70,6 +71,10 @@ class RemoteSession(Session):
         if found is None:
             raise NotFound(f"the service knows no cluster '{name}'; known: {', '.join(c.name for c in self._clusters) or 'none'}.")
         return found
+
+    def queue(self, cluster: str) -> QueueSnapshot:
+        """The cluster's queue as the service saw it some seconds ago."""
+        return from_plain(QueueSnapshot, self.line.get(f"/clusters/{quote(cluster, safe='')}/queue")["queue"])
 
     def stale_words(self, cluster: Cluster) -> list[str]:
         """A sentence for each source of facts that is too old to be trusted without a word."""

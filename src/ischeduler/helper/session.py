@@ -15,6 +15,7 @@ from ischeduler.core.errors import BadInput, ConfigError, IschedError, NotFound,
 from ischeduler.core.event import Event
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Caps, Run, RunState
+from ischeduler.core.snapshot import QueueSnapshot
 from ischeduler.core.workload import Workload
 from ischeduler.helper import daemon
 from ischeduler.helper.config import Config, load_config
@@ -255,6 +256,12 @@ class Session:
     def cluster(self, name: str) -> Cluster:
         """A known cluster; NotFound with the names there are otherwise."""
         return self.services.cluster(name)
+
+    def queue(self, cluster: str) -> QueueSnapshot:
+        """A live cluster's queue as it is now. NotFound, BatchUnavailable with a sentence."""
+        if cluster not in self.services.batches:
+            raise NotFound(f"the queue of '{cluster}' cannot be seen from here; live is {', '.join(self.live) or 'none'}.")
+        return self.services.batches[cluster].snapshot()
 
     def stale_words(self, cluster: Cluster) -> list[str]:
         """A sentence for each source of a cluster's facts that is too old to be trusted without a word."""

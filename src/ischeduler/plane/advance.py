@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ischeduler.core import meters
 from ischeduler.core.errors import BatchUnavailable, IschedError
 from ischeduler.core.event import Event
 from ischeduler.core.jobs import JobRef
@@ -57,9 +58,13 @@ def ask(cluster: str, batch: BatchSystem | None, wanted: Sequence[JobRef], clock
     if batch is None:
         return QueryFailed(cluster, f"cluster '{cluster}' is not configured here")
     try:
-        return Observed(cluster, asked_at, batch.observe(wanted))
+        with meters.timed("isched_controller_call_seconds", cluster=cluster, call="observe"):
+            seen = Observed(cluster, asked_at, batch.observe(wanted))
     except BatchUnavailable as error:
+        meters.count("isched_controller_calls_total", cluster=cluster, call="observe", outcome="unavailable")
         return QueryFailed(cluster, str(error))
+    meters.count("isched_controller_calls_total", cluster=cluster, call="observe", outcome="ok")
+    return seen
 
 
 def listen(events: EventSource, run: Run) -> Heard | str:

@@ -71,7 +71,3 @@ class ClaimKeeper:
         if claim.expires_at - now <= self._ttl_s / 2:
             self._held = dict(self._store.renew_claims(self._held.values(), now=now, ttl_s=self._ttl_s))
         return run_id in self._held
-
-    def done(self, run_id: str) -> None:
-        """No longer renew it."""
-        self._held.pop(run_id, None)

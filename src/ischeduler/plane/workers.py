@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ischeduler.core import meters
 from ischeduler.core.errors import BatchUnavailable, IschedError, StoreConflict
 from ischeduler.core.event import Event
 from ischeduler.core.jobs import JobRef, JobSpec, Observation, Probe
@@ -97,16 +98,31 @@ class Worker:
         self._started_at: float | None = None
         self._signed_at: float | None = None
         self._looks: dict[str, int] = {}
+        self._in_hand: Sequence[Claim] = ()
+        self._carried = 0
 
     def tick(self) -> Round:
         """Take what is due and carry each run a step. Raises only what the store raises; then others go on when the leases end."""
+        with meters.timed("isched_worker_tick_seconds", worker=self._host):
+            return self._tick()
+
+    def _tick(self) -> Round:
         now = self._clock.sync()
-        self._sign(now, 0)
+        self._let_go(now)
+        self._sign(now)
         granted = {c for c in self._store.due_clusters(now) if self._store.reserve_look(c, now=now, interval_s=self._pace.look_s)}
         claims = self._store.claim_runs(
             self._name, now=now, ttl_s=self._pace.lease_ttl_s, limit=self._pace.batch, clusters=granted
         )
+        meters.count("isched_lease_events_total", len(claims), event="claimed")
+        self._carried = len(claims)
         return self._carry(claims, granted) if claims else Round()
+
+    def _let_go(self, now: float) -> None:
+        """A round that the store broke off left runs in hand: they are due at once, for whoever is first."""
+        if self._in_hand:
+            self._store.release_claims([(claim, now) for claim in self._in_hand])
+        self._in_hand = ()
 
     def run_forever(self, stop: Callable[[], bool], tell_of: Callable[[Round], None] = lambda done: None) -> None:
         """Tick until ``stop`` says so. While the store does not answer, tries again, later each time."""
@@ -129,6 +145,7 @@ class Worker:
             left_s -= self._pace.cadence.fast_s
 
     def _carry(self, claims: Sequence[Claim], granted: Collection[str]) -> Round:
+        self._in_hand = claims
         keeper = ClaimKeeper(self._store, self._clock, claims, self._pace.lease_ttl_s)
         problems: list[str] = []
         answers = self._ask([c.run for c in claims], granted)
@@ -138,6 +155,7 @@ class Worker:
         steps: list[tuple[Run, Step]] = []
         for claim in claims:
             if not keeper.holds(claim.run.id):
+                meters.count("isched_lease_events_total", event="lost")
                 problems.append(f"{claim.run.id}: another worker took it over")
                 continue
             owner = claim.run.owner
@@ -148,6 +166,8 @@ class Worker:
             releases.append((claim, due_at))
             problems += step.faults
         self._store.release_claims(releases)
+        self._in_hand = ()
+        meters.count("isched_lease_events_total", len(releases), event="released")
         return Round(
             len(claims), tuple(s.run.id for old, s in steps if s.run.state is not old.state), sum(s.acted for _, s in steps),
             tuple(answers), tuple(dict.fromkeys(problems)), more=len(claims) == self._pace.batch,
@@ -202,12 +222,13 @@ class Worker:
         )
         return Advance(hands, self._clock, policy=self._policy, provisioner=aides.provisioner, foresight=aides.foresight(owner))
 
-    def _sign(self, now: float, carried: int) -> None:
+    def _sign(self, now: float) -> None:
         if self._started_at is None:
             self._started_at = now
         if self._signed_at is None or now - self._signed_at >= self._pace.sign_s:
-            self._store.sign(WorkerSign(self._name, self._host, self._pid, self._started_at, now, carried, dict(self._looks)))
+            self._store.sign(WorkerSign(self._name, self._host, self._pid, self._started_at, now, self._carried, dict(self._looks)))
             self._signed_at = now
+            meters.gauge("isched_worker_runs", self._carried, worker=self._host)
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ class Poll(BaseModel):
     next_s: float = Field(
         default=60.0, ge=30, le=3600, allow_inf_nan=False, description="It calls again within this time, or is gone."
     )
+    instead_of: str = Field(default="", pattern=r"^[A-Za-z0-9._:-]{0,200}$", description="An agent that it knows to be dead.")
 
 
 class Asked(BaseModel):
@@ -66,7 +67,7 @@ async def poll(request: Request, who: Writer, cluster: ClusterName, said: Poll) 
     for done in said.answers:
         await run_in_threadpool(mailbox.settle, who.user, cluster, done.id, done.answer)
     settled = [done.id for done in said.answers]
-    at_work = await run_in_threadpool(mailbox.arrive, who.user, cluster, said.agent, said.next_s)
+    at_work = await run_in_threadpool(mailbox.arrive, who.user, cluster, said.agent, said.next_s, said.instead_of)
     if at_work != said.agent:
         return Fetched(at_work=at_work, settled=settled, requests=[])
     found = await _wait(request, mailbox, who.user, cluster, said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,15 @@ class Credentials:
         with self._engine.connect() as connection:
             row = connection.execute(select(TOKENS).where(TOKENS.c.id == token_id)).first()
         return None if row is None else _token(row)
+
+    def tokens_of(self, token_ids: Iterable[str]) -> Mapping[str, TokenRow]:
+        """By their ids, those there are, in few questions."""
+        wanted, found = sorted(set(token_ids)), dict[str, TokenRow]()
+        with self._engine.connect() as connection:
+            for start in range(0, len(wanted), 500):
+                query = select(TOKENS).where(TOKENS.c.id.in_(wanted[start : start + 500]))
+                found |= {row.id: _token(row) for row in connection.execute(query)}
+        return found
 
     def tokens(self, user: str | None = None, kind: str = "personal") -> Sequence[TokenRow]:
         """A user's tokens (None: everybody's), newest first."""

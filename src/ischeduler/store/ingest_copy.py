@@ -14,21 +14,27 @@ from ischeduler.core.errors import StoreUnavailable
 if TYPE_CHECKING:
     from ischeduler.store.ingest import Row
 
+FEW = 400
+"""Up to so many rows go as arrays of one statement: a temporary table costs more than they do."""
 _STAGE = (
     "CREATE TEMPORARY TABLE IF NOT EXISTS incoming_events"
     " (lane bigint, seq bigint, position bigint, kind text, at float8, data text) ON COMMIT DELETE ROWS"
 )
 _COPY = "COPY pg_temp.incoming_events (lane, seq, position, kind, at, data) FROM STDIN"
+_STAGED = "pg_temp.incoming_events"
+_ARRAYS = (
+    "unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::float8[], %s::text[])"
+    " AS few(lane, seq, position, kind, at, data)"
+)
 _MOVE = {
     "job_events": (
-        "INSERT INTO job_events (lane, seq, position, kind, at, data) SELECT lane, seq, position, kind, at, data::json"
-        " FROM pg_temp.incoming_events WHERE position > 0 ORDER BY lane, seq ON CONFLICT DO NOTHING"
+        "INSERT INTO job_events (lane, seq, position, kind, at, data) SELECT s.lane, s.seq, s.position, s.kind, s.at, s.data::json"
+        " FROM (SELECT * FROM {source}) s WHERE s.position > 0 ORDER BY s.lane, s.seq ON CONFLICT DO NOTHING"
     ),
     "telemetry": (
         "INSERT INTO telemetry (lane, seq, kind, at, data) SELECT s.lane, s.seq, s.kind, s.at, s.data::json"
-        " FROM pg_temp.incoming_events s JOIN event_lanes l ON l.lane = s.lane"
-        " WHERE s.position = 0 AND s.seq > l.thinned_to"
-        " ORDER BY s.lane, s.seq ON CONFLICT DO NOTHING"
+        " FROM (SELECT * FROM {source}) s JOIN event_lanes l ON l.lane = s.lane"
+        " WHERE s.position = 0 AND s.seq > l.thinned_to ORDER BY s.lane, s.seq ON CONFLICT DO NOTHING"
     ),
 }
 _POSITIONS = (
@@ -46,16 +52,26 @@ def insert_rows(connection: Connection, rows: Sequence[Row]) -> int:
     if not rows:
         return 0
     for_plane = sum(r.position > 0 for r in rows)
+    counts = {"job_events": for_plane, "telemetry": len(rows) - for_plane}
     with _cursor(connection) as cursor:
-        cursor.execute(_STAGE)
-        with cursor.copy(_COPY) as copy:
-            copy.write("".join([_line(r.lane, r.position, *r.event[3:]) for r in rows]).encode())
+        source, values = _hand_over(cursor, rows)
         new = 0
-        for table, count in (("job_events", for_plane), ("telemetry", len(rows) - for_plane)):
-            if count:
-                cursor.execute(_MOVE[table])
-                new += cursor.rowcount
+        for table in (name for name, count in counts.items() if count):
+            cursor.execute(_MOVE[table].format(source=source), values)
+            new += cursor.rowcount
     return new
+
+
+def _hand_over(cursor: Any, rows: Sequence[Row]) -> tuple[str, list[list[Any]] | None]:
+    """Give the rows to the server; where a statement finds them, and its parameters."""
+    if len(rows) <= FEW:
+        events = [r.event for r in rows]
+        columns = [r.lane for r in rows], [e.seq for e in events], [r.position for r in rows]
+        return _ARRAYS, [*columns, [e.kind for e in events], [e.at for e in events], [e.data for e in events]]
+    cursor.execute(_STAGE)
+    with cursor.copy(_COPY) as copy:
+        copy.write("".join([_line(r.lane, r.position, *r.event[3:]) for r in rows]).encode())
+    return _STAGED, None
 
 
 def next_positions(connection: Connection, lanes: Sequence[int]) -> dict[int, int]:

@@ -67,14 +67,14 @@ class Mailbox:
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(select(AGENTS).order_by(AGENTS.c.owner)).mappings()]
 
-    def arrive(self, owner: str, cluster: str, name: str, next_s: float) -> str:
+    def arrive(self, owner: str, cluster: str, name: str, next_s: float, instead_of: str = "") -> str:
         """Note that an agent is there and will come again within ``next_s``. The name of the one at work: another's when that is
-        still expected, and then this one must not act."""
+        still expected, and then this one must not act. ``instead_of`` names one that is known to be dead."""
         now = self._clock()
         mine = (AGENTS.c.owner == owner) & (AGENTS.c.cluster == cluster)
         with self._writing.begin() as connection:
             old = connection.execute(select(AGENTS).where(mine).with_for_update()).mappings().first()
-            if old is not None and old["name"] != name and old["expires_at"] > now:
+            if old is not None and old["name"] not in (name, instead_of) and old["expires_at"] > now:
                 return str(old["name"])
             values = {"name": name, "seen_at": now, "expires_at": now + next_s}
             if old is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import socketserver
 import sys
 import threading
@@ -23,11 +22,9 @@ from typing import Any
 from ischeduler.batch.simulated import SimulatedBatch
 from ischeduler.batch.simulated_training import SimulatedRuns, TrainingModel
 from ischeduler.core.codec import dumps, from_plain, to_plain
-from ischeduler.core.errors import BatchUnavailable, IschedError, SubmitRefused, SubmitUncertain
+from ischeduler.core.errors import IschedError, SubmitRefused
 from ischeduler.core.event import Event
-from ischeduler.core.jobs import JobRef, JobSpec, Observation, Probe
-from ischeduler.core.run import Run
-from ischeduler.core.snapshot import QueueSnapshot
+from ischeduler.core.jobs import JobRef, JobSpec
 from ischeduler.simulator.engine.machine import Machine, SimNode, SimPartition
 from ischeduler.simulator.engine.options import SchedulerOptions
 from ischeduler.training.spool import SpoolWriter
@@ -55,18 +52,21 @@ class ScaledClock:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """``latency_s``: shortest and longest time a call takes, in real seconds. ``spools`` False keeps what jobs say in memory."""
+    """``latency_s``: shortest and longest time a call takes, in real seconds. What jobs say goes to their spools, to Kafka where
+    ``kafka`` names its servers, or nowhere (``spools`` False)."""
 
     host: str = "127.0.0.1"
     port: int = 0
     speed: float = 1.0
     origin: float = 0.0
     name: str = "sim"
+    partition: str = "gpu"
     nodes: int = 64
     gpus: int = 4
     latency_s: tuple[float, float] = (0.0, 0.0)
     seed: int = 0
     spools: bool = True
+    kafka: str = ""
     epoch_s: float = 12.0
     steps: int = 10
     startup_s: float = 2.0
@@ -110,15 +110,18 @@ class Controller:
         self.folders: dict[str, str] = {}
         self._writers: dict[tuple[str, str], SpoolWriter] = {}
         self._waiting: deque[Event] = deque()
+        self._sender: Any = _sender_to(options.kafka) if options.kafka else None
         model = TrainingModel(options.epoch_s, options.steps, options.startup_s, options.checkpoint_s, options.heartbeat_s)
         self.runs = _Runs(model, self._waiting.append)
         nodes = tuple(SimNode(f"g{i:03}", 64, 512_000, {"a100": options.gpus}) for i in range(options.nodes))
-        machine = Machine(options.name, nodes, (SimPartition("gpu", tuple(n.name for n in nodes), 86400.0),))
+        machine = Machine(options.name, nodes, (SimPartition(options.partition, tuple(n.name for n in nodes), 86400.0),))
         self.batch = SimulatedBatch(machine, self.clock, SchedulerOptions(), programs=self.runs.program)
 
     def handle(self, call: str, given: dict[str, Any]) -> Any:
         """Answer one question."""
         self.calls[call] += 1
+        self.batch.catch_up()
+        self._drain()  # a job's last words are on the disk before anybody can see that it ended, as on a real node
         handler = getattr(self, f"_do_{call}")
         return handler(**given)
 
@@ -179,16 +182,28 @@ class Controller:
                 found[run_id]["jobs"].append({"key": spec.key, "id": job_id, "state": str(job.state), "exit": job.exit_code})
         return found
 
+    def _do_resend(self, runs: list[str]) -> None:
+        """As a gateway does whose broker has lost its log: everything from the beginning."""
+        for run_id in runs:
+            self._sender.send([_incoming(e) for e in self.runs._directory(run_id).spool])
+
     def pump(self) -> None:
         """Let time pass, and write what jobs said; what cannot be written is kept by the spool's own writer and tried again."""
         with self.lock:
             self.batch.catch_up()
-            for _ in range(len(self._waiting)):
-                self._write(self._waiting.popleft())
+            self._drain()
             for writer in self._writers.values():
                 writer.flush()
+            if self._sender is not None:
+                self._sender.flush(0.0)
+
+    def _drain(self) -> None:
+        for _ in range(len(self._waiting)):
+            self._write(self._waiting.popleft())
 
     def _write(self, event: Event) -> None:
+        if self._sender is not None:
+            self._sender.send([_incoming(event)])
         if not self.options.spools:
             return
         key = (event.run_id, event.token)
@@ -208,6 +223,19 @@ class Controller:
         self.forget(runs)
 
 
+def _sender_to(servers: str) -> Any:
+    from ischeduler.service.ingest.kafka import KafkaSettings
+    from ischeduler.service.ingest.sender import KafkaSender
+
+    return KafkaSender(KafkaSettings(servers))
+
+
+def _incoming(event: Event) -> Any:
+    from ischeduler.core.incoming import Incoming
+
+    return Incoming(event.run_id, event.source, event.token, event.seq, event.kind, event.at, dumps(event.data))
+
+
 @dataclass(frozen=True, slots=True)
 class _Named:
     """As much of a run as its directory in memory needs."""
@@ -224,7 +252,7 @@ class _Handler(socketserver.StreamRequestHandler):
         for line in self.rfile:
             asked = json.loads(line)
             call, given = asked["call"], asked["given"]
-            private = call in ("set", "truth", "calls", "forget", "fail_node")
+            private = call in ("set", "truth", "calls", "forget", "fail_node", "resend")
             if not private:
                 if controller.mode == "down":
                     return
@@ -270,103 +298,9 @@ def serve(options: ServerOptions, ready: Callable[[Address], None]) -> None:
         server.serve_forever(poll_interval=0.2)
 
 
-class RemoteController:
-    """A caller's end: the BatchSystem, and the RunFiles of the directories in memory. One connection a thread-safe object."""
-
-    def __init__(self, address: Address, name: str = "sim", *, timeout_s: float = 5.0) -> None:
-        self._address, self._name, self._timeout_s = (str(address[0]), int(address[1])), name, timeout_s
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._answers: Any = None
-        self.calls: Counter[str] = Counter()
-
-    @property
-    def name(self) -> str:
-        """The cluster's name."""
-        return self._name
-
-    def ask(self, call: str, **given: Any) -> Any:
-        """One question. BatchUnavailable where there is no answer; SubmitUncertain where a job may have been accepted."""
-        with self._lock:
-            self.calls[call] += 1
-            sent = False
-            try:
-                connection = self._connect()
-                connection.sendall(dumps({"call": call, "given": given}).encode() + b"\n")
-                sent = True
-                line = self._answers.readline()
-                if not line.endswith(b"\n"):
-                    raise ConnectionError("the controller hung up")
-            except OSError as error:
-                self.close()
-                kind = SubmitUncertain if call == "submit" and sent else BatchUnavailable
-                raise kind(f"{self._name} does not answer ({error}).") from None
-        answer = json.loads(line)
-        if "refused" in answer:
-            raise SubmitRefused(answer["refused"], kind=answer["kind"])
-        if "away" in answer:
-            raise BatchUnavailable(answer["away"])
-        return answer["ok"]
-
-    def _connect(self) -> socket.socket:
-        if self._socket is None:
-            self._socket = socket.create_connection(self._address, timeout=self._timeout_s)
-            self._answers = self._socket.makefile("rb")
-        return self._socket
-
-    def close(self) -> None:
-        """Hang up; the next question connects anew."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = self._answers = None
-
-    def submit(self, job: JobSpec) -> str:
-        """Queue a job."""
-        return str(self.ask("submit", job=to_plain(job)))
-
-    def observe(self, jobs: Collection[JobRef]) -> Observation:
-        """All jobs of these keys."""
-        return from_plain(Observation, self.ask("observe", jobs=[[r.key, r.job_id] for r in jobs]))
-
-    def cancel(self, job_id: str, *, signal: str | None = None) -> None:
-        """End the job, or send it a signal."""
-        self.ask("cancel", job_id=job_id, signal=signal)
-
-    def snapshot(self) -> QueueSnapshot:
-        """The queue."""
-        return from_plain(QueueSnapshot, self.ask("snapshot"))
-
-    def probe(self, job: JobSpec) -> Probe:
-        """Whether it would be taken."""
-        return from_plain(Probe, self.ask("probe", job=to_plain(job)))
-
-    def prepare(self, run: Run) -> None:
-        """Note the epochs; the folder for the spool is made as on a shared file system."""
-        (Path(run.directory) / "events").mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._tell("prepare", run=run.id, epochs=run.plan.workload.epochs)
-
-    def raise_fence(self, run: Run, token: str) -> None:
-        """Older incarnations stop themselves."""
-        self._tell("fence", run=run.id, token=token)
-
-    def control(self, run: Run, token: str, word: str) -> None:
-        """Leave a word."""
-        self._tell("control", run=run.id, token=token, word=word)
-
-    def log_tail(self, run: Run, attempt: int) -> str:
-        """What the attempt printed last."""
-        return str(self._tell("log_tail", run=run.id, attempt=attempt))
-
-    def _tell(self, call: str, **given: Any) -> Any:
-        try:
-            return self.ask(call, **given)
-        except BatchUnavailable as error:
-            raise OSError(5, str(error)) from None  # what a shared file system says that is away
-
-
 def options_of(given: Mapping[str, Any]) -> ServerOptions:
     """Options from plain values."""
-    made = ServerOptions(**{k: tuple(v) if k == "latency_s" else v for k, v in given.items()})
+    made = from_plain(ServerOptions, given)
     return made if made.origin else replace(made, origin=time.time())
 
 

@@ -138,7 +138,7 @@ def pusher_from_environ(environ: Mapping[str, str], run_dir: Path, run: str, tok
         return None
     file = environ.get("ISCHED_PUSH_TOKEN_FILE")
     try:
-        secret = read_push_token(Path(file)) if file else None
+        secret = read_push_token(Path(file)) if file else environ.get("ISCHED_PUSH_TOKEN") or None
         return Pusher(url, run_dir, run, token, secret=secret, every_s=every_s)
     except (OSError, ValueError) as error:
         say(f"events are not pushed: {error}")

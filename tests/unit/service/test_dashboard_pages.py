@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -15,14 +16,18 @@ from fastapi.testclient import TestClient
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dashboard_world import EVIL, World
+from dashboard_world import EVIL, NOW, World
 
+from ischeduler.core.event import Event
+from ischeduler.core.incoming import Incoming, Refused
 from ischeduler.service.dashboard import rendering
 from ischeduler.service.dashboard.access import local_path
 from ischeduler.service.dashboard.charts import curve_plot, gantt_lane, ratio_dots, share_bar
 from ischeduler.service.dashboard.routes import router
 from ischeduler.service.dashboard.views.curves import Curve, Line
 from ischeduler.service.dashboard.views.timeline import Bar, Lane, Timeline
+from ischeduler.store.ingest import EventInbox
+from ischeduler.store.run_log import RunLog
 
 PAGES = ("/runs", "/runs/r-7f3a01", "/runs/r-2b9c44", "/runs/r-0e71ab", "/runs/r-7f3a01/cancel", "/runs/r-7f3a01/move", "/clusters", "/plan", "/estimators")
 PARTS = ("/runs/live", "/runs/r-7f3a01/live", "/clusters/live")
@@ -48,6 +53,12 @@ def signed_in(world: World, name: str) -> TestClient:
 
 def csrf(client: TestClient) -> str:
     found = re.search(r'name="csrf_token" value="([0-9a-f]+)"', client.get("/plan").text)
+    assert found is not None
+    return found[1]
+
+
+def once(client: TestClient, path: str) -> str:
+    found = re.search(r'name="once" value="([^"]+)"', client.get(path).text)
     assert found is not None
     return found[1]
 
@@ -249,9 +260,14 @@ def test_from_the_form_over_the_options_to_a_run(world: World) -> None:
         for words in ("pitzer/gpudbg", "3 x 40m cascade", "does not fit: needs 41 GB", "batch 48 fits", "1 more option"):
             assert words in options
         assert "At most" in client.get("/plan/p-0001/2").text
-        answer = client.post("/plan/p-0001/2", data={"csrf_token": token, "max_cost": "0.50", "allow_move": "1"})
+        sent_once = {"csrf_token": token, "max_cost": "0.50", "allow_move": "1", "once": once(client, "/plan/p-0001/2")}
+        answer = client.post("/plan/p-0001/2", data=sent_once)
         assert answer.headers["location"] == "/runs/r-fe5401"
         assert world.shelf.asked[-1] == ("submit", "alice", "p-0001", "2", {"allow_move": True, "allow_smaller_batch": False, "max_cost": 0.5})
+        again = client.post("/plan/p-0001/2", data=sent_once)
+        assert again.status_code == 422
+        assert "was sent already" in again.text
+        assert [a[0] for a in world.shelf.asked] == ["plan", "submit"]
 
 
 @pytest.mark.parametrize("cap", ["-1", "lots", "nan", "inf", "1e99", "0"])
@@ -358,3 +374,36 @@ def test_charts_escape_and_tell_in_words() -> None:
 def test_a_gap_in_a_curve_is_not_drawn_over() -> None:
     curve = Curve("x", "step", "GB", (0.0, 1.0, 2.0, 3.0, 4.0), (Line("y", (1.0, 2.0, None, 3.0, 4.0)),))
     assert curve_plot(curve).count("<polyline") == 2
+
+
+def test_a_long_runs_page_reads_a_choice_of_its_events(world: World) -> None:
+    store = world.shelf.store
+    told = [Event("r-2b9c44", "progress", NOW - 9000 + i, "job", "1.0", i, {"step": i, "loss": 1.0}) for i in range(1, 5001)]
+    store.save_run(store.get_run("r-2b9c44"), [*told, Event("r-2b9c44", "started", NOW, "job", "1.0", 9000)])
+    log = RunLog(store.engine)
+    some = log.thinned("r-2b9c44", ("progress",))
+    assert len(some) <= 1000
+    assert some[-1].seq == 5000
+    assert [e.kind for e in log.newest("r-2b9c44", but=("progress",))] == ["started"]
+    with signed_in(world, "alice") as client:
+        page = client.get("/runs/r-2b9c44").text
+    assert "5000 more" in page
+    assert "Loss by step" in page
+
+
+def test_what_a_job_has_just_sent_is_drawn_before_the_plane_has_looked(world: World) -> None:
+    inbox = EventInbox(world.shelf.engine)
+    data = [("progress", {"step": s, "loss": 1.0 / s}) for s in (1, 2, 3)] + [("performance", {"accuracy": 0.1 * s}) for s in (1, 2, 3)]
+    inbox.write([Incoming("r-2b9c44", "job", "1.0", i, kind, NOW - 100 + i, json.dumps(d)) for i, (kind, d) in enumerate(data, 1)])
+    with signed_in(world, "alice") as client:
+        page = client.get("/runs/r-2b9c44").text
+    assert "loss from 1 to 0.333, lowest 0.333" in page
+    assert "accuracy from 0.1 to 0.3" in page
+
+
+def test_administrators_see_what_was_refused_as_text(world: World) -> None:
+    EventInbox(world.shelf.engine).write([], [Refused("http", f"not an event: {EVIL}", EVIL.encode(), "r-2b9c44")])
+    with signed_in(world, "carol") as client:
+        page = client.get("/admin").text
+    assert "not an event: &lt;script&gt;" in page
+    assert EVIL not in page

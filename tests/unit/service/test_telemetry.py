@@ -171,6 +171,16 @@ def test_metrics_are_not_there_without_a_token() -> None:
     assert TestClient(app).get("/metrics", headers={"authorization": "Bearer "}).status_code == 404
 
 
+def test_an_app_inside_another_program_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """Only settings of its own make it log: stdout may be somebody's JSON."""
+    app = FastAPI()
+    app.state.backend = None
+    telemetry = install(app, SimpleNamespace(extra={}))
+    assert TestClient(app).get("/nowhere").status_code == 404
+    telemetry.close()
+    assert capfd.readouterr().out == ""
+
+
 def test_no_secret_shows_in_a_log_whatever_way_it_comes() -> None:
     stream = io.StringIO()
     client = TestClient(app_with(TelemetrySettings(secrets=("the-servers-own-key",)), stream), raise_server_exceptions=False)

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from ischeduler.service.api.documents import component
+from ischeduler.service.api.documents import answers, component
 from ischeduler.service.backend import Backend
 
 _REF = re.compile(r"#/components/schemas/isched\.([a-z-]+)\.1\b")
@@ -41,6 +41,10 @@ def build(app: FastAPI, backend: Backend) -> dict[str, Any]:
     """The description of the whole API."""
     described = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags)
     described["paths"] = {path: item for path, item in described["paths"].items() if path.startswith(API_PATHS)}
+    for item in described["paths"].values():
+        for operation in item.values():
+            if "401" not in operation["responses"] and operation.get("security"):
+                operation["responses"] |= {str(k): v for k, v in answers(None, 404, 409, 413).items() if int(k) >= 400}
     components = described.setdefault("components", {}).setdefault("schemas", {})
     components["Problem"] = _PROBLEM
     for name in sorted(set(_REF.findall(json.dumps(described)))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ischeduler.core.errors import BadInput
 from ischeduler.ports import Clock
@@ -49,13 +49,28 @@ class Tokens:
     def recognise(self, text: str) -> TokenRow:
         """The token of its text. NotSignedIn when it is none of ours, expired or withdrawn: which of these is not told."""
         form = _FORM.fullmatch(text)
-        row = self._credentials.token(form[2]) if form else None
+        row = self._judge(text, form, self._credentials.token(form[2]) if form else None)
+        self._credentials.used(row)
+        return row
+
+    def recognise_all(self, texts: Iterable[str]) -> dict[str, TokenRow]:
+        """Those of many texts that are tokens of ours, alive; for streams, which do not note when a token was used."""
+        forms = {text: form for text in texts if (form := _FORM.fullmatch(text))}
+        rows = self._credentials.tokens_of(form[2] for form in forms.values())
+        found: dict[str, TokenRow] = {}
+        for text, form in forms.items():
+            try:
+                found[text] = self._judge(text, form, rows.get(form[2]))
+            except NotSignedIn:
+                continue
+        return found
+
+    def _judge(self, text: str, form: re.Match[str] | None, row: TokenRow | None) -> TokenRow:
         stored = row.digest if row else "0" * 64
         if not self._derived.matches(_PURPOSE, text, stored) or row is None or form is None or PREFIXES[form[1]] != row.kind:
             raise NotSignedIn(_WRONG)
         if row.revoked_at is not None or row.expires_at <= self._clock.now():
             raise NotSignedIn(_WRONG)
-        self._credentials.used(row)
         return row
 
 

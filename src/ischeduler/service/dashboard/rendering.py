@@ -23,7 +23,8 @@ THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "isched_theme"
 NAV = (("/runs", "Runs"), ("/plan", "Plan"), ("/clusters", "Clusters"), ("/estimators", "Estimators"))
 ADMIN = ("/admin", "Admin")
-POLL_S = 5
+POLL_S, SLOW_S = 5, 15
+"""Seconds between two looks of a live part; the slower where a stream tells of changes at once."""
 TABLE_ROWS = 40
 HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
 """Beside what the service sets for every page. Under a stricter referrer policy a browser hides where its forms come from."""
@@ -41,7 +42,7 @@ def environment() -> Environment:
     drawn = ("share_bar", "curve_plot", "curve_data", "y_ticks", "x_ticks", "gantt_lane", "axis_ticks", "compared_strip", "option_strip",
              "ratio_dots", "sparkline")  # fmt: skip
     made.globals |= {name: getattr(charts, name) for name in drawn}
-    made.globals |= {"static": static_url, "rows_of": rows_of, "version": __version__, "poll_s": POLL_S}
+    made.globals |= {"static": static_url, "rows_of": rows_of, "version": __version__, "poll_s": POLL_S, "slow_s": SLOW_S}
     return made
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from ischeduler.service.auth.principal import NotSignedIn
 from ischeduler.service.auth.tokens import Tokens
+from ischeduler.service.ingest.kafka_batches import Shown
+
+SECRET_MAX = 200
 
 
 class JobTokens:
-    """Looks a token up once in ``trust_s`` seconds: a withdrawn one may speak that much longer, an expired one no longer than that.
+    """Looks a token up once in ``trust_s`` seconds: a withdrawn or expired one may speak that much longer.
 
     Raises StoreUnavailable: a database that is away refuses nobody.
     """
@@ -20,26 +22,26 @@ class JobTokens:
         self, tokens: Tokens, *, trust_s: float = 300.0, kept: int = 100_000, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._tokens, self._trust_s, self._kept, self._clock = tokens, trust_s, kept, clock
-        self._known: OrderedDict[tuple[str, bytes], tuple[bool, float]] = OrderedDict()
+        self._known: OrderedDict[Shown, tuple[bool, float]] = OrderedDict()
 
-    def __call__(self, run: str, secret: bytes | None) -> bool:
-        """Whether the secret is a token of that run's jobs."""
-        if secret is None or len(secret) > 200:
-            return False
-        key = (run, secret)
-        known = self._known.get(key)
-        if known is not None and known[1] > self._clock():
-            return known[0]
-        allowed = self._look_up(run, secret)
-        self._known[key] = (allowed, self._clock() + self._trust_s)
-        self._known.move_to_end(key)
-        if len(self._known) > self._kept:
-            self._known.popitem(last=False)
-        return allowed
+    def __call__(self, shown: Collection[Shown]) -> Collection[Shown]:
+        """Those that are tokens of their run's jobs."""
+        now, known = self._clock(), self._known
+        unknown = [one for one in shown if one not in known or known[one][1] <= now]
+        answers = self._look_up(unknown) if unknown else {}
+        for one, allowed in answers.items():
+            known[one] = (allowed, now + self._trust_s)
+            known.move_to_end(one)
+        admitted = {one for one in shown if known[one][0]}
+        while len(known) > self._kept:
+            known.popitem(last=False)
+        return admitted
 
-    def _look_up(self, run: str, secret: bytes) -> bool:
-        try:
-            row = self._tokens.recognise(secret.decode("ascii", "replace"))
-        except NotSignedIn:
-            return False
-        return row.run_id == run and "events" in row.scopes
+    def _look_up(self, shown: Collection[Shown]) -> dict[Shown, bool]:
+        texts = {one: one[1].decode("ascii", "replace") for one in shown if one[1] is not None and len(one[1]) <= SECRET_MAX}
+        rows = self._tokens.recognise_all(set(texts.values()))
+        found = dict.fromkeys(shown, False)
+        for one, text in texts.items():
+            row = rows.get(text)
+            found[one] = row is not None and row.run_id == one[0] and "events" in row.scopes
+        return found

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from ischeduler.core import meters
 from ischeduler.core.errors import ConfigError, StoreUnavailable
-from ischeduler.core.incoming import Claimed, Fenced, Incoming, Mark, Refused, Written
+from ischeduler.core.incoming import Claimed, Written
 from ischeduler.ports import EventSink
-from ischeduler.service.ingest.messages import STREAMS, Malformed, numbered, read_event, read_reference
+from ischeduler.service.ingest.kafka_batches import Admit, JobNames, Part, Place, Sorter
+from ischeduler.service.ingest.messages import STREAMS
 from ischeduler.service.ingest.shapes import REFERENCE
+from ischeduler.service.ingest.writer import Writer
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLICE, _SLICE_S = 500, 0.05
-_HOLD_FIRST_S, _HOLD_MAX_S = 0.25, 5.0
+_HOLD_S, _OFFER_S, _DRAIN_S, _END_S = 1.0, 1.0, 2.0, 10.0
 _ASK_S = 5.0
 
 
@@ -63,18 +64,6 @@ class KafkaSettings:
         }  # fmt: skip
 
 
-class JobNames(Protocol):
-    """Whose job a batch system's id is."""
-
-    def find(self, jobs: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-        """Run and token of each job that is known and no other's namesake."""
-        ...
-
-
-Admit = Callable[[str, bytes | None], bool]
-"""Whether this secret (the message's header ``isched-token``) may speak for that run."""
-
-
 @dataclass(slots=True)
 class Figures:
     """What a reader did since its start."""
@@ -84,18 +73,8 @@ class Figures:
     repeated: int = 0
     refused: int = 0
     batches: int = 0
-    held_s: float = 0.0
+    pauses: int = 0
     fenced: int = 0
-
-
-@dataclass(slots=True)
-class _Part:
-    """What a batch holds of one partition."""
-
-    claimed: Claimed
-    position: int
-    events: list[Incoming] = field(default_factory=list[Incoming])
-    refused: list[Refused] = field(default_factory=list[Refused])
 
 
 class KafkaIngest:
@@ -108,16 +87,15 @@ class KafkaIngest:
     def __init__(
         self, sink: EventSink, settings: KafkaSettings, *, holder: str, jobs: JobNames | None = None,
         wake: Callable[[frozenset[str]], None] | None = None, admit: Admit | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         try:
             from confluent_kafka import Consumer
         except ImportError:
             raise ConfigError("Kafka needs its client; install it with: pip install 'ischeduler[kafka]'.") from None
-        self._sink, self._settings, self._holder, self._jobs = sink, settings, holder, jobs
-        self._wake, self._admit, self._clock = wake, admit, clock
+        self._sink, self._settings, self._holder, self._wake = sink, settings, holder, wake
         self._topics = settings.topics()
-        self._claims: dict[tuple[str, int], Claimed] = {}
+        self._sorter, self._writer = Sorter(self._topics, jobs, admit), Writer(sink, self._count)
+        self._claims: dict[Place, Claimed] = {}
         self._given: list[Any] = []
         self._claim_wanted = False
         self._out_of_range: set[tuple[str, int]] = set()
@@ -126,23 +104,30 @@ class KafkaIngest:
         self._consumer = Consumer(settings.consumer() | {"error_cb": self._on_error}, logger=log)
         self._subscribe()
 
+    @property
+    def held_s(self) -> float:
+        """Seconds that a batch has waited for the database so far."""
+        return self._writer.held_s
+
     def run(self, stop: Callable[[], bool]) -> None:
         """Read until ``stop`` says so. An outage of the broker or the database is waited out; nothing is lost by it."""
         try:
             while not stop():
                 self.step(stop)
+            self._writer.close(_END_S)
         finally:
             self._consumer.close()
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> int:
         """One batch, or a short wait when there is nothing; how many messages it had."""
+        self._leave_lost()
         if self._claim_wanted:
             self._claim_all(stop)
         elif time.monotonic() >= self._verify_at:
             self._verify()
-        messages = self._gather()
+        messages = self._without_errors(self._gather())
         if messages:
-            self._store(self._patiently(partial(self._parts, messages), stop) or {}, stop)
+            self._hand_over(self._sorted(messages, stop), stop)
         return len(messages)
 
     def _subscribe(self) -> None:
@@ -156,6 +141,8 @@ class KafkaIngest:
         consumer.assign([])
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        # What is being written now, the next owner need not read again; if it takes too long, the claim's generation fences it off.
+        self._writer.drain(_DRAIN_S)
         self._claims.clear()
         self._given, self._claim_wanted = [], False
         consumer.unassign()
@@ -168,12 +155,13 @@ class KafkaIngest:
         from confluent_kafka import KafkaException, TopicPartition
 
         given = self._given
+        self._writer.drain(_DRAIN_S)
         try:
             ids = self._topic_ids(sorted({p.topic for p in given}))
             claims = {(p.topic, p.partition): self._claim(p.topic, p.partition, ids[p.topic]) for p in given}
         except (StoreUnavailable, KafkaException) as error:
             log.warning("partitions cannot be claimed yet (%s)", error)
-            self._wait(_HOLD_FIRST_S, stop)
+            self._wait(_HOLD_S, stop)
             return
         if self._given is not given:
             return  # given others meanwhile
@@ -231,94 +219,53 @@ class KafkaIngest:
                 break
         return found
 
-    def _parts(self, messages: Iterable[Any]) -> dict[str, _Part]:
-        """Events and refusals by channel. What comes from a partition that is not claimed is left to who has it."""
+    def _without_errors(self, messages: Iterable[Any]) -> list[Any]:
         from confluent_kafka import KafkaError
 
-        parts: dict[str, _Part] = {}
-        by_place: dict[tuple[str, int], _Part] = {}
-        pending: list[tuple[_Part, Any, int, float]] = []
+        sound: list[Any] = []
         for message in messages:
             error = message.error()
-            if error is not None:
-                if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                    self._out_of_range.add((message.topic(), message.partition()))
-                    self._claim_wanted = True
-                continue
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
-            part = by_place.get((topic, partition))
-            if part is None:
-                claimed = self._claims.get((topic, partition))
-                if claimed is None:
-                    continue
-                part = by_place[topic, partition] = parts[claimed.channel] = _Part(claimed, offset)
-            part.position = offset + 1
-            self._sort_in(part, self._topics[topic], message, pending)
-        self._name_jobs(pending)
-        return parts
+            if error is None:
+                sound.append(message)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                self._out_of_range.add((message.topic(), message.partition()))
+                self._claim_wanted = True
+        return sound
 
-    def _sort_in(self, part: _Part, stream: str, message: Any, pending: list[tuple[_Part, Any, int, float]]) -> None:
-        payload = message.value() or b""
-        if stream in REFERENCE:
-            read = read_reference(stream, payload)
-            if not isinstance(read, Malformed):
-                pending.append((part, read, message.offset(), message.timestamp()[1] / 1000))
-                return
-        else:
-            read = read_event(payload, STREAMS[stream])
-            if isinstance(read, Incoming):
-                if self._admit is None or self._admit(read.run, _secret_of(message)):
-                    part.events.append(read)
-                    return
-                read = Malformed("its token may not speak for this run", read.run)
-        part.refused.append(Refused(f"{part.claimed.channel}@{message.offset()}", read.reason, payload, read.run))
-
-    def _name_jobs(self, pending: Sequence[tuple[_Part, Any, int, float]]) -> None:
-        if not pending:
-            return
-        found = self._jobs.find({read.job for _, read, _, _ in pending}) if self._jobs is not None else {}
-        for part, read, offset, sent_at in pending:
-            where = found.get(read.job)
-            if where is None:
-                reason = f"no run under way has the job '{read.job[:60]}', or several have"
-                part.refused.append(Refused(f"{part.claimed.channel}@{offset}", reason, read.data.encode()))
-                continue
-            source = f"{part.claimed.channel[-48:]}:{part.claimed.epoch}"
-            part.events.append(numbered(read, where[0], where[1], source, offset + 1, max(0.0, sent_at)))
-
-    def _store(self, parts: dict[str, _Part], stop: Callable[[], bool]) -> None:
-        """Write until it is written, without those parts that others have taken over."""
-        while parts:
-            write = partial(_write, self._sink, list(parts.values()))
-            try:
-                with meters.timed("isched_ingest_batch_seconds"):
-                    written = self._patiently(write, stop)
-                if written is not None:
-                    self._count(written)
-                return
-            except Fenced as fenced:
-                log.warning("%s", fenced)
-                self.figures.fenced += 1
-                parts = {name: part for name, part in parts.items() if name not in fenced.channels}
-                self._claims = {place: c for place, c in self._claims.items() if c.channel not in fenced.channels}
-                self._consumer.unsubscribe()
-                self._subscribe()
-
-    def _patiently(self, call: Callable[[], T], stop: Callable[[], bool]) -> T | None:
-        """What the call returns, tried until the database answers; None when told to stop first."""
-        wait_s, held = _HOLD_FIRST_S, False
-        try:
+    def _sorted(self, messages: Sequence[Any], stop: Callable[[], bool]) -> list[Part]:
+        """Sorting asks the database whose tokens and jobs these are; while it is away, wait."""
+        claims = dict(self._claims)
+        with self._paused() as pause:
             while not stop():
                 try:
-                    return call()
+                    return self._sorter.sort(messages, claims)
                 except StoreUnavailable as error:
-                    if not held:
-                        log.warning("events wait for the database (%s)", error)
-                        self._consumer.pause(self._consumer.assignment())
-                        held = True
-                    self._wait(wait_s, stop)
-                    wait_s = min(_HOLD_MAX_S, wait_s * 2)
-            return None
+                    pause(f"events wait for the database ({error})")
+                    self._wait(_HOLD_S, stop)
+        return []
+
+    def _hand_over(self, parts: list[Part], stop: Callable[[], bool]) -> None:
+        with self._paused() as pause:
+            while parts and not stop() and not self._writer.offer(parts, _OFFER_S):
+                if self._writer.away:
+                    pause("reading pauses: the database is away")
+                    self._wait(_HOLD_S, stop)
+
+    @contextmanager
+    def _paused(self) -> Iterator[Callable[[str], None]]:
+        """Gives what to call when a wait gets long; afterwards reading goes on."""
+        held = False
+
+        def pause(why: str) -> None:
+            nonlocal held
+            if not held:
+                log.warning("%s", why)
+                self._consumer.pause(self._consumer.assignment())
+                self.figures.pauses += 1
+                held = True
+
+        try:
+            yield pause
         finally:
             if held:
                 self._consumer.resume(self._consumer.assignment())
@@ -330,7 +277,15 @@ class KafkaIngest:
             for message in self._consumer.consume(1, min(0.2, left_s)):
                 if message.error() is None:  # a rebalance has ended the pause: read it again from the store's position
                     self._claim_wanted = True
-        self.figures.held_s += time.monotonic() - began
+
+    def _leave_lost(self) -> None:
+        """Another reader has claimed what we still thought ours: join the group anew, and it says who has what."""
+        lost = {c.channel for c in self._writer.fenced() if c in self._claims.values()}
+        if lost:
+            self.figures.fenced += 1
+            self._claims = {place: c for place, c in self._claims.items() if c.channel not in lost}
+            self._consumer.unsubscribe()
+            self._subscribe()
 
     def _count(self, written: Written) -> None:
         figures = self.figures
@@ -349,24 +304,6 @@ class KafkaIngest:
                 log.info("runs could not be woken; the plane looks at them in its time")
 
 
-def _write(sink: EventSink, parts: Iterable[_Part]) -> Written:
-    events: list[Incoming] = []
-    refused: list[Refused] = []
-    marks: list[Mark] = []
-    for part in parts:
-        events += part.events
-        refused += part.refused
-        marks.append(Mark(part.claimed.channel, part.claimed.generation, part.position))
-    return sink.write(events, refused, marks)
-
-
 def channel_of(topic: str, partition: int) -> str:
     """The store's name for a partition."""
     return f"kafka:{topic}:{partition}"
-
-
-def _secret_of(message: Any) -> bytes | None:
-    for name, value in message.headers() or ():
-        if name == "isched-token":
-            return value
-    return None

@@ -24,7 +24,8 @@ class Requests:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._log: Any = structlog.get_logger("ischeduler.request")
+        # Where nobody set logging up (an app inside another program), structlog would print to stdout: then nothing is told.
+        self._log: Any = structlog.get_logger("ischeduler.request") if structlog.is_configured() else None
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +49,8 @@ class Requests:
             try:
                 await self._app(scope, receive, tell)
             except Exception:
-                self._log.exception("request failed", method=scope["method"], route=route_of(scope))
+                if self._log is not None:
+                    self._log.exception("request failed", method=scope["method"], route=route_of(scope))
                 raise
             finally:
                 self._enter(-1)
@@ -63,7 +65,7 @@ class Requests:
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         latency_s = whole_s if seen["first_byte_s"] is None else seen["first_byte_s"]
         meters.observe("isched_http_request_seconds", latency_s, method=method, route=route, status=f"{status // 100}xx")
-        if scope["path"] in QUIET_PATHS and status < 500:
+        if self._log is None or (scope["path"] in QUIET_PATHS and status < 500):
             return
         who = getattr(scope.get("state", {}).get("principal"), "user", "")
         client = (scope.get("client") or ("",))[0]

@@ -10,8 +10,17 @@ from starlette.responses import Response
 from ischeduler.ports import Store, WorkerSign
 from ischeduler.service.dashboard.access import Administrator, PageRoute
 from ischeduler.service.dashboard.rendering import page
-from ischeduler.service.dashboard.views.admin import controllers_table, people_table, queues_table, states_table, workers_table
+from ischeduler.service.dashboard.views.admin import (
+    controllers_table,
+    people_table,
+    queues_table,
+    refused_table,
+    states_table,
+    workers_table,
+)
+from ischeduler.store.ingest_read import EventArchive
 
+LETTERS = 10
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
@@ -22,6 +31,7 @@ def admin(request: Request, who: Administrator) -> Response:
     now, runs, signs = backend.clock.now(), backend.store.list_runs(), _signs(backend.store)
     tables = [
         states_table(runs), queues_table(runs), controllers_table(signs, runs, now), workers_table(signs, now),
+        refused_table(EventArchive(backend.engine).dead_letters(limit=LETTERS)[::-1], now),
         people_table(request.app.state.gate.identities.users(), runs, now),
     ]  # fmt: skip
     return page(request, "admin.html", who, tables=tables)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Path, Request
 from starlette.datastructures import FormData
@@ -12,15 +12,15 @@ from starlette.responses import RedirectResponse, Response
 
 from ischeduler.core.errors import BadInput, IschedError, NotFound
 from ischeduler.core.plan import PlanSet
-from ischeduler.core.workload import Workload
 from ischeduler.service.auth.principal import Principal
 from ischeduler.service.dashboard.access import Actor, PageRoute, Viewer
 from ischeduler.service.dashboard.rendering import page
-from ischeduler.service.dashboard.views.plans import OptionRow, options
+from ischeduler.service.dashboard.views.plans import OptionRow, form_address, options
 from ischeduler.service.dashboard.words import ago
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 FIELDS = ("model", "name", "command", "directory", "samples", "epochs", "batch_size", "precision", "gpus", "nodes", "optimizer", "input_shape")
+ONCE, ONCE_S = "submit-form", 3600.0
 VALUED_GOALS = ("deadline", "budget")
 PlanId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Number = Annotated[int, Path(ge=1, le=100_000)]
@@ -98,16 +98,20 @@ def ask(request: Request, who: Viewer, plan_id: PlanId, number: Number) -> Respo
 def submit(
     request: Request, who: Actor, plan_id: PlanId, number: Number, max_cost: Annotated[str, Form(max_length=40)] = "",
     allow_move: Annotated[str, Form()] = "", allow_smaller_batch: Annotated[str, Form()] = "",
+    once: Annotated[str, Form(max_length=100)] = "",
 ) -> Response:  # fmt: skip
-    """Delegate it."""
+    """Delegate it; a form that is sent twice delegates once."""
+    gate = request.app.state.gate
     try:
         caps = {"allow_move": bool(allow_move), "allow_smaller_batch": bool(allow_smaller_batch), **_cap(max_cost)}
+        if gate.credentials.take_once(gate.derived.digest(ONCE, once), ONCE) is None:
+            raise BadInput("This form was sent already, or is older than an hour. Look at your runs before you send it again.")
         run = request.app.state.backend.submit(who.user, plan_id, str(number), caps)
     except NotFound:
         raise
     except IschedError as error:
         return _ask(request, who, plan_id, number, str(error), max_cost, 422)
-    request.app.state.gate.audit(request, who.user, "run.submit", run.id)
+    gate.audit(request, who.user, "run.submit", run.id)
     return RedirectResponse(f"/runs/{run.id}", status_code=303)
 
 
@@ -132,27 +136,10 @@ def _ask(
     row: OptionRow | None = next((o for o in (*shown.rows, *shown.hidden) if o.number == number), None)
     if row is None:
         raise NotFound(f"these options have no number {number}.")
+    gate, once = request.app.state.gate, secrets.token_urlsafe(16)
+    gate.credentials.put_once(gate.derived.digest(ONCE, once), ONCE, {}, ONCE_S)
     unit = next(p.cost.unit for p in planset.plans if p.number == number)
     return page(
         request, "submit.html", who, status=status, o=row, plan_id=plan_id, title=shown.title, problem=problem, max_cost=max_cost,
-        unit="US dollars" if unit == "usd" else unit,
+        unit="US dollars" if unit == "usd" else unit, once=once,
     )  # fmt: skip
-
-
-def form_address(workload: Workload, goal: str = "") -> str:
-    """The query that fills the form with a workload."""
-    w = workload
-    sizes = ",".join(str(v.batch) for v in w.variants())
-    values = {
-        "model": w.model, "name": w.name, "command": _joined(w.command), "directory": w.directory, "samples": w.samples or "", "epochs": w.epochs,
-        "batch_size": sizes, "precision": w.precision if w.precision != "fp32" else "", "gpus": "" if w.gpus is None else w.gpus,
-        "nodes": w.nodes if w.nodes > 1 else "", "optimizer": w.optimizer if w.optimizer != "sgd" else "",
-        "input_shape": ",".join(map(str, w.input_shape)), "goal": goal.partition("=")[0],
-    }  # fmt: skip
-    return "?" + urlencode({k: v for k, v in values.items() if v != ""})
-
-
-def _joined(command: tuple[str, ...]) -> str:
-    import shlex
-
-    return shlex.join(command).replace("'{", "{").replace("}'", "}")

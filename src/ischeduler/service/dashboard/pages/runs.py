@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from ischeduler.core.errors import BadInput, IschedError
+from ischeduler.core.event import Event
 from ischeduler.core.run import Run, RunState
 from ischeduler.service.auth.principal import Forbidden, Principal
 from ischeduler.service.backend import Backend
 from ischeduler.service.dashboard.access import Actor, PageRoute, SeenRun, Viewer
 from ischeduler.service.dashboard.rendering import page
-from ischeduler.service.dashboard.views.run import RunPage, run_page
+from ischeduler.service.dashboard.views.plans import form_address
+from ischeduler.service.dashboard.views.run import NEWEST_EVENTS, QUIET, RunPage, run_page
 from ischeduler.service.dashboard.views.runs import run_row, run_rows
+from ischeduler.store.ingest_read import EventArchive
+from ischeduler.store.run_log import RunLog
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 NEWEST, MOST_GOING, LOG_LINES = 30, 200, 200
@@ -58,6 +65,7 @@ def _list(request: Request, who: Principal, before: str | None, everybody: bool)
     return {
         "going": rows[0], "ended": rows[1], "everybody": everybody, "may_see_all": who.centre_admin or bool(who.seen_projects),
         "more_going": more is not None, "query": "?" + urlencode(query) if query else "",
+        "stream": "/v1/stream" if before is None and not everybody else "",
         "older": "/runs?" + urlencode(query | {"before": older}) if older else "", "paged": before is not None,
     }  # fmt: skip
 
@@ -78,14 +86,29 @@ def _one(request: Request, run: Run, wanted: int | None) -> dict[str, Any]:
     attempt = wanted if wanted is not None else (run.attempt.number if run.attempt else None)
     return {
         "page": _page_of(_backend(request), run), "log": _log(_backend(request), run, attempt), "log_of": attempt,
-        "query": f"?log={wanted}" if wanted is not None else "",
+        "query": f"?log={wanted}" if wanted is not None else "", "stream": f"/v1/runs/{run.id}/stream",
+        "again": form_address(run.plan.workload),
     }  # fmt: skip
 
 
 def _page_of(backend: Backend, run: Run) -> RunPage:
     """What cannot be said now (a controller that does not answer) leaves its place empty; the page is shown all the same."""
-    events = [event for _, event in backend.store.events(run.id)]
-    return run_page(run, events, _told(backend.report, run), _told(backend.explain, run) or "", backend.clock.now())
+    log = RunLog(backend.engine)
+    return run_page(
+        run, _events(backend.engine, log, run.id), _told(backend.report, run), _told(backend.explain, run) or "", backend.clock.now(),
+        count=log.count(run.id),
+    )  # fmt: skip
+
+
+def _events(engine: Engine, log: RunLog, run_id: str) -> list[Event]:
+    """What the page is made of: the newest that are told, all saves, and enough of the rest for curves. Each once, by time.
+
+    What a job has just sent is seen before the plane has looked at it.
+    """
+    found = [*log.newest(run_id, but=QUIET, limit=NEWEST_EVENTS), *log.thinned(run_id, ("checkpoint",)), *log.thinned(run_id, QUIET),
+             *EventArchive(engine).curve_events(run_id)]  # fmt: skip
+    once = {(e.source, e.token, e.seq, e.kind, e.at): e for e in found}
+    return sorted(once.values(), key=lambda e: e.at)
 
 
 def _told(ask: Any, run: Run) -> Any:

@@ -65,6 +65,35 @@ class Person(Protocol):
         ...
 
 
+class Letter(Protocol):
+    """What is read of a refused message (:class:`ischeduler.store.ingest_read.DeadLetter` is one)."""
+
+    @property
+    def run_id(self) -> str:
+        """Whose."""
+        ...
+
+    @property
+    def channel(self) -> str:
+        """How it came."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it was refused."""
+        ...
+
+    @property
+    def payload_bytes(self) -> int:
+        """How long it was."""
+        ...
+
+    @property
+    def received_at(self) -> float:
+        """When."""
+        ...
+
+
 def people_table(people: Sequence[Person], runs: Sequence[Run], now: float) -> AdminTable:
     """Everybody, with how much they have under way."""
     going = Counter(r.owner for r in runs if not r.state.ended)
@@ -90,6 +119,12 @@ def workers_table(signs: Sequence[WorkerSign], now: float) -> AdminTable:
 
 def _alive(sign: WorkerSign, now: float) -> bool:
     return now - sign.seen_at < SILENT_S
+
+
+def refused_table(letters: Sequence[Letter], now: float) -> AdminTable:
+    """Messages of jobs that were no events, the newest first."""
+    rows = tuple(Row((x.run_id or NOT_KNOWN, x.channel, x.reason[:200], str(x.payload_bytes), ago(x.received_at, now))) for x in letters)
+    return AdminTable("Refused messages", ("Run", "Channel", "Reason", "Bytes", "When"), rows, (3, 4), empty="None was refused.")
 
 
 def states_table(runs: Sequence[Run]) -> AdminTable:
@@ -127,5 +162,5 @@ def controllers_table(signs: Sequence[WorkerSign], runs: Sequence[Run], now: flo
         rate = sum(60 * s.looks.get(cluster, 0) / max(1.0, s.seen_at - s.started_at) for s in alive)
         said, tone = (f"no answer for {silent}", "warn") if silent else ("answers", "good") if rate else ("not asked", "idle")
         rows.append(Row((cluster, str(len(here)), f"{rate:.1f}", said), tone))
-    header = ("Cluster", "Runs watched", "Looks a minute", "Controller")
+    header = ("Cluster", "Runs", "Looks a minute", "Answer")
     return AdminTable("Controllers", header, tuple(rows), (1, 2), 3, "No controller is asked yet.")

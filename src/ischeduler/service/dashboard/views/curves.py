@@ -10,6 +10,8 @@ from ischeduler.core.event import Event
 from ischeduler.core.sizes import GIB
 
 MOST_POINTS = 240
+QUALITIES = ("accuracy", "fmeasure", "precision", "recall")
+MEASURED = ("heartbeat", "utilisation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,8 @@ def memory_curve(events: Iterable[Event], since: float, limits: Sequence[Limit] 
     """Memory in GB by hours since ``since``: the host's resident set, and the fullest card."""
     points = thinned([
         ((e.at - since) / 3600, _gb(e.data.get("rss_peak_bytes") or e.data.get("rss_bytes")), _gb(max(_cards(e, "memory_bytes"), default=None)))
-        for e in events if e.kind == "heartbeat"
+        for e in sorted(events, key=lambda e: e.at) if e.kind in MEASURED
     ])  # fmt: skip
-    points.sort(key=lambda p: p[0])
     lines = [Line("host", tuple(p[1] for p in points)), Line("GPU", tuple(p[2] for p in points))]
     shown = tuple(line for line in lines if any(v is not None for v in line.y))
     return Curve("Memory", "hours", "GB", tuple(p[0] for p in points), shown, tuple(limits))
@@ -71,9 +72,18 @@ def memory_curve(events: Iterable[Event], since: float, limits: Sequence[Limit] 
 
 def busy_curve(events: Iterable[Event], since: float) -> Curve:
     """GPU utilisation in percent by hours, the mean over a job's cards."""
-    found = [((e.at - since) / 3600, cards) for e in events if e.kind == "heartbeat" and (cards := list(_cards(e, "utilisation")))]
+    found = [((e.at - since) / 3600, cards) for e in events if e.kind in MEASURED and (cards := list(_cards(e, "utilisation")))]
     points = thinned(sorted((x, 100 * sum(cards) / len(cards)) for x, cards in found))
     return Curve("GPU busy", "hours", "%", tuple(p[0] for p in points), (Line("GPU", tuple(p[1] for p in points)),))
+
+
+def quality_curve(events: Iterable[Event], since: float) -> Curve:
+    """What the training says of its model (accuracy, F-measure, precision, recall) by hours."""
+    told = sorted((e for e in events if e.kind == "performance"), key=lambda e: e.at)
+    points = thinned(told)
+    lines = [Line(name, tuple(_number(e.data.get(name)) for e in points)) for name in QUALITIES]
+    shown = tuple(line for line in lines if any(v is not None for v in line.y))
+    return Curve("Quality", "hours", "", tuple((e.at - since) / 3600 for e in points) if shown else (), shown)
 
 
 def losses(events: Iterable[Event], count: int = 24) -> tuple[float, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.plan import Plan, PlanSet, Refusal
+from ischeduler.core.workload import Workload
 from ischeduler.planning.cells import done_in, how, memory_cell, money, request_words, span
 
 MISFITS = ("gpu_memory", "host_memory", "cores", "gres", "walltime", "nodes")
@@ -118,3 +121,20 @@ def _refusal(group: Sequence[Refusal]) -> RefusalRow:
         verb = "does not fit" if b.kind in MISFITS else "refused"
         reasons.append((f"{verb}: {f'needs {b.need}, ' if b.need else ''}{b.have}", b.fix))
     return RefusalRow(first.where, first.node_type, tuple(sorted({r.batch_size for r in group})), tuple(reasons))
+
+
+def form_address(workload: Workload, goal: str = "") -> str:
+    """The query that fills the form with a workload."""
+    w = workload
+    sizes = ",".join(str(v.batch) for v in w.variants())
+    values = {
+        "model": w.model, "name": w.name, "command": _joined(w.command), "directory": w.directory, "samples": w.samples or "", "epochs": w.epochs,
+        "batch_size": sizes, "precision": w.precision if w.precision != "fp32" else "", "gpus": "" if w.gpus is None else w.gpus,
+        "nodes": w.nodes if w.nodes > 1 else "", "optimizer": w.optimizer if w.optimizer != "sgd" else "",
+        "input_shape": ",".join(map(str, w.input_shape)), "goal": goal.partition("=")[0],
+    }  # fmt: skip
+    return "?" + urlencode({k: v for k, v in values.items() if v != ""})
+
+
+def _joined(command: tuple[str, ...]) -> str:
+    return shlex.join(command).replace("'{", "{").replace("}'", "}")

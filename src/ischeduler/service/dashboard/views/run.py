@@ -12,13 +12,13 @@ from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.run import Run
 from ischeduler.core.sizes import GIB, human_size
-from ischeduler.service.dashboard.views.curves import Curve, Limit, busy_curve, loss_curve, losses, memory_curve
+from ischeduler.service.dashboard.views.curves import Curve, Limit, busy_curve, loss_curve, losses, memory_curve, quality_curve
 from ischeduler.service.dashboard.views.runs import RunRow, run_row
 from ischeduler.service.dashboard.views.timeline import Timeline, timeline
 from ischeduler.service.dashboard.words import NOT_KNOWN, ago, amount, clock, interval, machine_time, signed
 
 NEWEST_EVENTS = 60
-QUIET = ("heartbeat", "progress")
+QUIET = ("heartbeat", "progress", "performance", "utilisation")
 """Kinds that come by the hundred; curves show them."""
 MOST_DATA = 240
 
@@ -130,16 +130,21 @@ class RunPage:
     cancelling: bool
 
 
-def run_page(run: Run, events: Sequence[Event], report: RunReport | None, why: str, now: float) -> RunPage:
-    """The page of a run from its row, its log of events and the answers of ``report`` and ``why``."""
+def run_page(
+    run: Run, events: Sequence[Event], report: RunReport | None, why: str, now: float, *, count: int | None = None
+) -> RunPage:
+    """The page of a run from its row, its log of events and the answers of ``report`` and ``why``.
+
+    ``events`` may be a choice of the run's ``count`` events, as long as the newest that are told are among them.
+    """
     told = [e for e in events if e.kind not in QUIET]
-    curves = (loss_curve(events), memory_curve(events, run.created_at, _limits(run)), busy_curve(events, run.created_at))
+    curves = (loss_curve(events), memory_curve(events, run.created_at, _limits(run)), busy_curve(events, run.created_at), quality_curve(events, run.created_at))
     return RunPage(
         run_row(run, now), tuple(_facts(run, now)), tuple(line for line in why.splitlines() if line.strip()),
         timeline(run, events, now), tuple(c for c in curves if not c.empty), losses(events),
         tuple(_compared(line, run.state.ended) for line in report.lines) if report else (), " ".join(report.next_time) if report else "",
         tuple(report.notes) if report else (), report.similar if report else 0,
-        tuple(_event(e, now) for e in reversed(told[-NEWEST_EVENTS:])), max(0, len(events) - min(len(told), NEWEST_EVENTS)),
+        tuple(_event(e, now) for e in reversed(told[-NEWEST_EVENTS:])), max(0, (len(events) if count is None else count) - min(len(told), NEWEST_EVENTS)),
         not run.state.ended and not run.cancel_requested, run.cancel_requested and not run.state.ended,
     )  # fmt: skip
 
