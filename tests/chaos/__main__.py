@@ -12,17 +12,19 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from ischeduler.core.errors import IschedError
-from ischeduler.core.run import Run
 from tests.chaos.centre import Centre
 from tests.chaos.faults import Fault, draw
-from tests.chaos.invariants import broken
+from tests.chaos.invariants import all_taken_in, broken
 from tests.chaos.parts import eventually, remove
+
+from ischeduler.core.errors import IschedError
+from ischeduler.core.run import Run
 
 MUTATIONS = ("", "blind", "own-clock", "double-events", "hasty")
 PATIENCE_S = 60.0
@@ -46,6 +48,7 @@ def episode(centre: Centre, number: int, dice: random.Random, tally: Tally, runs
     """One episode; the invariants that it broke."""
     begun = time.monotonic()
     ids = [f"e{number:05}-{n}" for n in range(runs)]
+    centre.under_way = ids
     for n, run_id in enumerate(ids):
         centre.delegate(run_id, f"user{n % 3}", dice.randint(1, 3), dice.choice((30.0, 60.0)))
     doomed = {ids[dice.randrange(runs)]} if dice.random() < 0.5 else set[str]()
@@ -72,8 +75,12 @@ def episode(centre: Centre, number: int, dice: random.Random, tally: Tally, runs
     words = _settled(centre, ids)
     if not words:
         truth = centre.controller.strings.ask("truth", runs=ids)
-        late = any(f.late_words for f in faults)
-        words = centre.surely(lambda: broken(centre.store, ids, truth, cancelled=doomed | doomed_late, late_words=late))
+        late, by_broker = any(f.late_words for f in faults), centre.broker is not None
+        if by_broker:
+            eventually(lambda: centre.surely(lambda: all_taken_in(centre.store, ids, truth)), PATIENCE_S)
+        words = centre.surely(
+            lambda: broken(centre.store, ids, truth, cancelled=doomed | doomed_late, late_words=late, by_broker=by_broker)
+        )
         tally.events += sum(len(t["said"]) for t in truth.values())
         tally.attempts += sum(len(t["jobs"]) for t in truth.values())
     tally.episodes, tally.runs, tally.cancelled = tally.episodes + 1, tally.runs + runs, tally.cancelled + len(doomed | doomed_late)
@@ -115,31 +122,42 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slurm-episodes", type=int, default=0, help="episodes on a real Slurm before the others: slurmctld is restarted")
     parser.add_argument("--first", type=int, default=0, help="number of the first episode; with the seed it makes an episode again")
     parser.add_argument("--lanes", type=int, default=1, help="centres side by side, each with its share of the episodes")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--runs", type=int, default=5, help="trainings an episode")
     parser.add_argument("--speed", type=float, default=40.0, help="how much faster than real time all clocks are")
     parser.add_argument("--lease", type=float, default=60.0, help="a lease's time in fast seconds")
+    parser.add_argument("--transport", choices=("spool", "kafka"), default="spool", help="how jobs' events come: by files, or through a broker")
     parser.add_argument("--mutation", choices=MUTATIONS, default="", help="a defect put in on purpose: the check must find it")
     parser.add_argument("--minutes", type=float, default=None, help="stop after this time, however many episodes are left")
     parser.add_argument("--keep-going", action="store_true", help="go on after a broken invariant")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args(argv)
-    if min(given.episodes, given.workers, given.runs, given.lanes) < 1:
-        parser.error("--episodes, --lanes, --workers and --runs must be at least 1")
-    if given.lanes > 1:
+    if min(given.workers, given.runs, given.lanes) < 1 or given.episodes + given.slurm_episodes < 1:
+        parser.error("--lanes, --workers, --runs and the number of episodes must be at least 1")
+    if given.lanes > 1 and given.episodes >= given.lanes:
         return side_by_side(list(sys.argv[1:] if argv is None else argv), given.episodes, given.lanes, given.first)
     tally, begun = Tally(), time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks and networks are taken away again
-    centre = Centre(workers=given.workers, speed=given.speed, lease_s=given.lease, seed=given.seed, mutation=given.mutation)
+    if given.slurm_episodes:
+        on_slurm(given.slurm_episodes, given.seed, tally, verbose=given.verbose)
+        if tally.broken or given.episodes == 0:
+            return _report(tally, given, time.monotonic() - begun, [])
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # after this episode: disks and networks are to be taken away again
+    centre = Centre(
+        workers=given.workers, speed=given.speed, lease_s=given.lease, seed=given.seed, mutation=given.mutation, transport=given.transport
+    )
     notes = _notes(centre)
     try:
         for number in range(given.first, given.first + given.episodes):
-            if given.minutes is not None and time.monotonic() - begun > given.minutes * 60:
+            if stop.is_set() or (given.minutes is not None and time.monotonic() - begun > given.minutes * 60):
                 break
             words = episode(centre, number, random.Random(f"{given.seed}:{number}"), tally, given.runs, verbose=given.verbose)
             tally.broken += [f"episode {number}: {w}" for w in words]
+            for broken_words in words:
+                print(f"episode {number}: {broken_words}", file=sys.stderr, flush=True)
             if words and not given.keep_going:
                 _explain(centre)
                 break
@@ -148,13 +166,32 @@ def main(argv: list[str] | None = None) -> int:
     return _report(tally, given, time.monotonic() - begun, notes)
 
 
+def on_slurm(episodes: int, seed: int, tally: Tally, *, verbose: bool) -> None:
+    """Episodes on a real Slurm, in real time."""
+    from tests.chaos.slurm import SlurmCentre, episode
+
+    centre = SlurmCentre()
+    try:
+        for number in range(episodes):
+            begun = time.monotonic()
+            faults, words = episode(centre, number, random.Random(f"slurm:{seed}:{number}"))
+            tally.episodes, tally.runs = tally.episodes + 1, tally.runs + 2
+            tally.faults.update(faults)
+            tally.broken += [f"slurm episode {number}: {w}" for w in words]
+            tally.longest_s = max(tally.longest_s, time.monotonic() - begun)
+            if verbose or words:
+                print(f"slurm {number}: {time.monotonic() - begun:5.1f} s  {', '.join(faults)}", flush=True)
+    finally:
+        centre.close()
+
+
 def side_by_side(argv: list[str], episodes: int, lanes: int, first: int) -> int:
     """Several centres in processes of their own; their figures put together."""
     shares = [range(first, first + episodes)[n::lanes] for n in range(lanes)]
     starts = [first + sum(len(s) for s in shares[:n]) for n in range(lanes)]
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos", *argv, "--lanes", "1", "--first", str(at), "--episodes", str(len(share))], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.chaos", *argv, "--lanes", "1", *(() if at == first else ("--slurm-episodes", "0")), "--first", str(at), "--episodes", str(len(share))], stdout=subprocess.PIPE, text=True
         )
         for at, share in zip(starts, shares, strict=True) if share
     ]  # fmt: skip
@@ -195,7 +232,7 @@ def _explain(centre: Centre) -> None:
 
 
 def _report(tally: Tally, given: Any, spent_s: float, notes: list[str]) -> int:
-    for words in (*notes, *tally.broken):
+    for words in notes:
         print(words, file=sys.stderr)
     metrics = {
         "episodes": tally.episodes, "runs": tally.runs, "cancelled": tally.cancelled, "jobs": tally.attempts, "events": tally.events,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.chaos.engine import impatient
+from tests.chaos.parts import Controller, Disk, Network, Postgres, Process, WorkerProcess, eventually, remove
 
 from ischeduler.core.errors import IschedError, StoreConflict
 from ischeduler.core.estimate import Estimate
@@ -15,13 +20,13 @@ from ischeduler.core.jobs import Resources
 from ischeduler.core.plan import Needs, Plan, Segment
 from ischeduler.core.run import Caps, Run, RunState
 from ischeduler.core.workload import Workload
-from ischeduler.plane.inputs import CancelAsked
 from ischeduler.plane.decide import absorb
+from ischeduler.plane.inputs import CancelAsked
+from ischeduler.service.ingest.kafka import KafkaSettings
 from ischeduler.store.engine import open_engine
 from ischeduler.store.migrate import migrate
 from ischeduler.store.sql_store import SqlStore
-from tests.chaos.engine import impatient
-from tests.chaos.parts import Controller, Disk, Network, Postgres, WorkerProcess, eventually, remove
+from ischeduler.testing.broker import Broker, find_program, free_port
 
 T = TypeVar("T")
 EPOCH_S = 12.0
@@ -33,7 +38,10 @@ class Centre:
     def __init__(self, *, workers: int, speed: float, lease_s: float, seed: int, mutation: str = "", transport: str = "spool", nodes: int = 8) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="isched-chaos-", dir="/tmp"))
         self.folder.chmod(0o755)
-        self.nodes, self.speed, self.broker = nodes, speed, None
+        self.nodes, self.speed, self.transport = nodes, speed, transport
+        self.broker: Broker | None = None
+        self.ingest: Process | None = None
+        self.under_way: list[str] = []
         self.postgres = Postgres(self.folder)
         engine = open_engine(self.postgres.url())
         migrate(engine)
@@ -41,11 +49,28 @@ class Centre:
         self.store = SqlStore(impatient(open_engine(self.postgres.url())))
         self.spools = Disk(self.folder / "runs", 48)
         options = {"speed": speed, "nodes": nodes, "latency_s": [0.002, 0.03], "seed": seed, "epoch_s": EPOCH_S}
+        if transport == "kafka":
+            options["kafka"] = self._start_broker()
         self.controller = Controller(self.folder, options)
         self.networks = [Network(n) for n in range(workers)]
         self.workers = [self._worker(n, lease_s, mutation, transport) for n in range(workers)]
         if not eventually(lambda: len(self.store.signs()) >= workers, 60.0):
             raise RuntimeError(f"the workers do not start: {self.words()}")
+
+    def _start_broker(self) -> str:
+        self.broker = Broker(find_program(), free_port(), self.folder / "broker.log")
+        self.broker.make_topics(list(KafkaSettings("").topics()), partitions=2)
+        given = {"url": self.postgres.url(), "kafka": self.broker.servers, "name": "ingest"}
+        self.ingest = Process([sys.executable, "-m", "tests.chaos.ingest", json.dumps(given)], self.folder / "ingest.log")
+        self.ingest.start()
+        return self.broker.servers
+
+    def restart_broker(self) -> None:
+        """Back, empty; what was said since the episode began is sent again."""
+        assert self.broker is not None
+        self.broker.start()
+        self.broker.make_topics(list(KafkaSettings("").topics()), partitions=2)
+        self.controller.strings.ask("resend", runs=self.under_way)
 
     def _worker(self, number: int, lease_s: float, mutation: str, transport: str) -> WorkerProcess:
         network = self.networks[number]
@@ -106,6 +131,9 @@ class Centre:
         for worker in getattr(self, "workers", []):
             worker.kill()
         self.controller.kill()
+        for part in (self.ingest, self.broker):
+            if part is not None:
+                part.kill()
         self.store.close()
         self.postgres.close()
         self.spools.close()

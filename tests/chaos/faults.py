@@ -19,8 +19,8 @@ class Fault:
 
     name: str
     detail: str
-    hurt: Callable[[], None]
-    heal: Callable[[], None]
+    hurt: Callable[[], object]
+    heal: Callable[[], object]
     late_words: bool = False
 
 
@@ -106,8 +106,18 @@ def _fail_node(centre: Centre, dice: random.Random) -> Fault:
 
 
 def _stop_broker(centre: Centre, dice: random.Random) -> Fault:
-    assert centre.broker is not None
-    return Fault("stop_broker", "", centre.broker.stop, centre.broker.start)
+    """It answers nobody for a while; or it is killed and comes back without its log, and the gateway sends everything again."""
+    broker = centre.broker
+    assert broker is not None
+    if dice.random() < 0.5:
+        return Fault("stop_broker", "frozen", broker.freeze, broker.thaw, late_words=True)
+    return Fault("stop_broker", "killed", broker.kill, centre.restart_broker, late_words=True)
+
+
+def _kill_ingest(centre: Centre, dice: random.Random) -> Fault:
+    ingest = centre.ingest
+    assert ingest is not None
+    return Fault("kill_ingest", "", ingest.kill, ingest.start, late_words=True)
 
 
 def draw(centre: Centre, dice: random.Random) -> list[Fault]:
@@ -116,6 +126,6 @@ def draw(centre: Centre, dice: random.Random) -> list[Fault]:
     kinds += [_lose_answers, _fail_node, _kill_all_workers]
     kinds += [_partition] * 2 if centre.workers[0].network.real else []
     kinds += [_fill_disk] * 2 if centre.spools.real and centre.postgres.disk.real else []
-    kinds += [_stop_broker] * 2 if centre.broker is not None else []
+    kinds += [_stop_broker, _stop_broker, _kill_ingest] if centre.broker is not None else []
     chosen = dice.sample(kinds, 1 if dice.random() < 0.7 else 2)
     return [kind(centre, dice) for kind in dict.fromkeys(chosen)]

@@ -8,32 +8,40 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, text
 
 from ischeduler.core.run import Run, RunState
 from ischeduler.store.sql_store import SqlStore
 from ischeduler.store.tables import EVENTS, HISTORY
 
 Token = tuple[str, int]
+_INBOX = text(
+    "SELECT l.run_id, l.token, e.seq FROM event_lanes l JOIN (SELECT lane, seq FROM job_events UNION ALL SELECT lane, seq FROM telemetry) e "
+    "ON e.lane = l.lane WHERE l.run_id IN :runs"
+).bindparams(bindparam("runs", expanding=True))
 
 
-def broken(store: SqlStore, run_ids: Sequence[str], truth: Mapping[str, Any], *, cancelled: set[str], late_words: bool) -> list[str]:
+def broken(store: SqlStore, run_ids: Sequence[str], truth: Mapping[str, Any], *, cancelled: set[str], late_words: bool, by_broker: bool) -> list[str]:
     """The invariants that do not hold for these runs, in words. ``truth`` is what the controller knows really happened."""
     with store.engine.connect() as connection:
         rows = connection.execute(select(EVENTS).where(EVENTS.c.run_id.in_(run_ids))).all()
         evidence = connection.execute(select(HISTORY.c.run_id, HISTORY.c.kind).where(HISTORY.c.run_id.in_(run_ids))).all()
+        inbox = connection.execute(_INBOX, {"runs": list(run_ids)}).all() if by_broker else []
     found: list[str] = []
     for run_id in run_ids:
         run = store.get_run(run_id)
         mine = [r for r in rows if r.run_id == run_id]
-        words = [*_not_lost(run, truth[run_id], run_id in cancelled), *_not_doubled(run, truth[run_id])]
-        words += _applied_once(run, mine, truth[run_id], late_words)
+        words = [*_not_lost(run, truth[run_id], run_id in cancelled, by_broker), *_not_doubled(run, truth[run_id])]
+        if by_broker:
+            words += _taken_in_once(run, mine, truth[run_id], [(r.token, r.seq) for r in inbox if r.run_id == run_id])
+        else:
+            words += _applied_once(run, mine, truth[run_id], late_words)
         words += _recorded_once(run, [e.kind for e in evidence if e.run_id == run_id], mine)
         found += [f"{run_id}: {w}" for w in words]
     return found
 
 
-def _not_lost(run: Run, truth: Mapping[str, Any], cancelled: bool) -> list[str]:
+def _not_lost(run: Run, truth: Mapping[str, Any], cancelled: bool, by_broker: bool) -> list[str]:
     if cancelled and run.state is RunState.CANCELLED:
         alive = [j["id"] for j in truth["jobs"] if j["state"] in ("pending", "running")]
         return [f"cancelled, and its jobs {alive} live"] if alive else []
@@ -41,6 +49,8 @@ def _not_lost(run: Run, truth: Mapping[str, Any], cancelled: bool) -> list[str]:
         return [f"ended as {run.state}: {run.message}"]
     if len(truth["finished_by"]) != 1:
         return [f"completed, and its training was finished {len(truth['finished_by'])} times"]
+    if by_broker:
+        return []  # progress may still be on its way when the job has ended well
     return [] if run.progress.epochs_done == run.plan.workload.epochs else [f"completed after {run.progress.epochs_done} epochs"]
 
 
@@ -70,6 +80,23 @@ def _applied_once(run: Run, rows: Sequence[Any], truth: Mapping[str, Any], late_
         if numbers != list(range(1, len(numbers) + 1)):
             found.append(f"events of {token} have gaps: {numbers}")
     return found
+
+
+def _taken_in_once(run: Run, rows: Sequence[Any], truth: Mapping[str, Any], inbox: Sequence[Token]) -> list[str]:
+    """Everything said came through the broker into the store, once; and the plane took in nothing twice."""
+    said, taken = {(str(t), int(s)) for t, s in truth["said"]}, Counter(inbox)
+    found = [f"event {key} was not taken in" for key in sorted(said - taken.keys())]
+    found += [f"event {key} was taken in {n} times" for key, n in taken.items() if n > 1]
+    applied = Counter((r.token, r.seq) for r in rows if r.source == "job")
+    found += [f"event {key} was applied {n} times" for key, n in applied.items() if n > 1]
+    return found + [f"event {key} was never said" for key in (applied.keys() | taken.keys()) - said]
+
+
+def all_taken_in(store: SqlStore, run_ids: Sequence[str], truth: Mapping[str, Any]) -> bool:
+    """Whether the store has as many events of these runs as were said."""
+    with store.engine.connect() as connection:
+        there = len(connection.execute(_INBOX, {"runs": list(run_ids)}).all())
+    return there >= sum(len(truth[run_id]["said"]) for run_id in run_ids)
 
 
 def _spooled(directory: Path) -> set[Token]:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ischeduler.testing.batch_server import RemoteController
 from ischeduler.testing.postgres import _account, find_programs
+from ischeduler.testing.remote_controller import RemoteController
 
 NETWORK = "10.213"
 AS_ROOT = os.geteuid() == 0

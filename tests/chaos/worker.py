@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import insert, update
+from tests.chaos.engine import impatient
 
 from ischeduler.batch.spool_events import SpoolEvents
 from ischeduler.core.event import Event
 from ischeduler.core.run import Run
 from ischeduler.plane.cadence import Cadence
+from ischeduler.plane.inputs import Observed
 from ischeduler.plane.leases import ClaimKeeper, StoreClock
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.workers import Pace, Round, Worker
@@ -24,8 +26,8 @@ from ischeduler.ports import BatchSystem, Claim, RunFiles
 from ischeduler.store.engine import open_engine
 from ischeduler.store.sql_store import SqlStore
 from ischeduler.store.tables import EVENTS, RUNS
-from ischeduler.testing.batch_server import RemoteController, ScaledClock
-from tests.chaos.engine import impatient
+from ischeduler.testing.batch_server import ScaledClock
+from ischeduler.testing.remote_controller import RemoteController
 
 _real_time = time.time
 
@@ -73,7 +75,7 @@ class HastyWorker(Worker):
 
     def _ask(self, runs: Sequence[Run], granted: Collection[str]) -> Any:
         answers = super()._ask(runs, granted)
-        return {k: replace(v, observation=replace(v.observation, jobs={})) if hasattr(v, "observation") else v for k, v in answers.items()}
+        return {k: replace(v, observation=replace(v.observation, jobs={})) if isinstance(v, Observed) else v for k, v in answers.items()}
 
 
 class Directory:
@@ -119,7 +121,7 @@ def build(given: Mapping[str, Any]) -> Worker:
     ticking: Callable[[], float] = lambda: time.monotonic() * speed  # noqa: E731
     clock = StoreClock(store, ticking, lambda s: time.sleep(s / speed))
     if mutation == "own-clock":
-        store.now = ScaledClock(origin, speed, lambda: time.time()).now  # type: ignore[method-assign]
+        store.now = ScaledClock(origin, speed, time.time).now  # type: ignore[method-assign]
     if mutation == "blind":
         ClaimKeeper.holds = lambda self, run_id: True  # type: ignore[method-assign]
 

@@ -1,6 +1,6 @@
 """The dashboard in a real Chromium: both widths, light and dark, with and without scripts, by keyboard alone, and judged by axe-core.
 
-Screenshots of everything are left in ``ISCHED_SCREENSHOTS`` (default: the test's own scratch folder) for people to look at.
+With ``ISCHED_SCREENSHOTS`` set to a folder, screenshots of everything are left there for people to look at.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dashboard_world import World
 
 from ischeduler.core.run import RunState
 
+SHOTS = os.environ.get("ISCHED_SCREENSHOTS")
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -48,7 +49,11 @@ class Site:
     world: World
     address: str
     browser: Browser
-    shots: Path
+
+    def shoot(self, page: Page, name: str) -> None:
+        """A picture of the whole page, where somebody wants to look."""
+        if SHOTS:
+            page.screenshot(path=Path(SHOTS) / name, full_page=True)
 
     def context(self, width: int = 1440, scheme: str = "light", *, scripts: bool = True, user: str = "alice") -> BrowserContext:
         """A browser window of that user, signed in through the page itself."""
@@ -76,11 +81,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     while not server.started:
         time.sleep(0.02)
     port = server.servers[0].sockets[0].getsockname()[1]
-    shots = Path(os.environ.get("ISCHED_SCREENSHOTS") or folder)
-    shots.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield Site(world, f"http://127.0.0.1:{port}", browser, shots)
+        yield Site(world, f"http://127.0.0.1:{port}", browser)
         browser.close()
     server.should_exit = True
     thread.join(10)
@@ -114,7 +117,7 @@ def test_every_page_is_sound_at_both_widths_in_light_and_dark(site: Site, width:
         page, wrong = watched(context, site)
         for name, path in PAGES.items():
             page.goto(path)
-            page.screenshot(path=site.shots / f"{name}-{width}-{scheme}.png", full_page=True)
+            site.shoot(page, f"{name}-{width}-{scheme}.png")
             assert too_wide(page) <= 0, name
             if judged:
                 assert findings(page) == [], name
@@ -127,7 +130,7 @@ def test_without_scripts_every_page_can_be_read_and_used(site: Site, width: int)
         page, wrong = watched(context, site)
         for name, path in PAGES.items():
             page.goto(path)
-            page.screenshot(path=site.shots / f"{name}-{width}-plain.png", full_page=True)
+            site.shoot(page, f"{name}-{width}-plain.png")
             assert page.locator("main h1").is_visible(), name
             assert too_wide(page) <= 0, name
         page.goto("/runs/r-7f3a01")
@@ -150,7 +153,7 @@ def test_signing_in_and_administration(site: Site, width: int, scheme: str) -> N
         page, wrong = watched(context, site)
         for name, path in (("admin", "/admin"), ("empty", "/runs"), ("everybody", "/runs?everybody=1"), ("signin", "/login")):
             page.goto(path)
-            page.screenshot(path=site.shots / f"{name}-{width}-{scheme}.png", full_page=True)
+            site.shoot(page, f"{name}-{width}-{scheme}.png")
             assert too_wide(page) <= 0, name
             assert findings(page) == [], name
         assert wrong == []

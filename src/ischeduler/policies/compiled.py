@@ -8,6 +8,40 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def eliminate(matrix, rhs):
+    """Gauss with pivots on the matrix scaled to ones on its diagonal; an unknown nothing is said about is 0."""
+    n = len(rhs)
+    scale = np.empty(n)
+    for i in range(n):
+        scale[i] = 1.0 / np.sqrt(max(abs(matrix[i, i]), 1e-200))
+    a, b = np.empty((n, n)), np.empty(n)
+    for i in range(n):
+        b[i] = rhs[i] * scale[i]
+        for k in range(n):
+            a[i, k] = matrix[i, k] * scale[i] * scale[k]
+    for i in range(n):
+        top = i
+        for k in range(i + 1, n):
+            if abs(a[k, i]) > abs(a[top, i]):
+                top = k
+        for k in range(n):
+            a[i, k], a[top, k] = a[top, k], a[i, k]
+        b[i], b[top] = b[top], b[i]
+        if abs(a[i, i]) < 1e-15:
+            continue
+        for k in range(i + 1, n):
+            f = a[k, i] / a[i, i]
+            for other in range(i, n):
+                a[k, other] -= f * a[i, other]
+            b[k] -= f * b[i]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            b[i] -= a[i, k] * b[k]
+        b[i] = b[i] / a[i, i] if abs(a[i, i]) >= 1e-15 else 0.0
+    return b * scale
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def iterate(speed, runs, need, floor, size, copies, count, gain, level_gain, x, u, v, w, t, y, m, price, z, tolerance, steps, short):
     """The arrays of the point are changed in place. Gives (t, iterations, gap, residual)."""
     kinds, jobs = speed.shape
@@ -26,6 +60,10 @@ def iterate(speed, runs, need, floor, size, copies, count, gain, level_gain, x, 
                 open_ += 1
         pairs += copies[j] * (open_ + 2.0)
     gap, residual, step = np.inf, np.inf, 0
+    # The best point near the end, should the digits run out after it.
+    best, best_t, best_gap, best_residual = np.inf, t, np.inf, np.inf
+    bx, bu, bv, bw = np.empty_like(x), np.empty_like(u), np.empty_like(v), np.empty_like(w)
+    by, bm, bp, bz = np.empty_like(y), np.empty_like(m), np.empty_like(price), np.empty_like(z)
     for step in range(steps):  # noqa: B007
         # Where we are.
         rt, mu, worth, worst, tallest, tallest_y = level_gain, 0.0, level_gain * t, 0.0, 0.0, 0.0
@@ -57,6 +95,12 @@ def iterate(speed, runs, need, floor, size, copies, count, gain, level_gain, x, 
         residual = max(worst, tallest / (1.0 + tallest_y), abs(rt) / (1.0 + level_gain))
         mu /= pairs
         if gap < tolerance and residual < tolerance:
+            break
+        merit = max(gap, residual)
+        if merit < best and merit < 1e-4:
+            best, best_t, best_gap, best_residual = merit, t, gap, residual
+            bx[:], bu[:], bv[:], bw[:], by[:], bm[:], bp[:], bz[:] = x, u, v, w, y, m, price, z
+        elif best < np.inf and not merit < 1e4 * best:
             break
         # The jobs' 2x2 blocks, and the small system where they meet.
         small[:, :] = 0.0
@@ -108,10 +152,11 @@ def iterate(speed, runs, need, floor, size, copies, count, gain, level_gain, x, 
             small[kinds, k] = small[k, kinds]
             for other in range(k):
                 small[other, k] = small[k, other]
-        small[kinds, kinds] -= 1e-14 * (1.0 + abs(small[kinds, kinds]))
+        if small[kinds, kinds] == 0.0:
+            small[kinds, kinds] = -1.0
+        small[kinds, kinds] *= 1.0 + 1e-14
         if not np.isfinite(small).all():
             break
-        inverse = np.linalg.inv(small)
         aim, primal, dual = 0.0, 1.0, 1.0
         for attempt in range(2):
             # Attempt 0 looks straight at the optimum; attempt 1 aims at a centre and corrects for what 0 found.
@@ -142,8 +187,8 @@ def iterate(speed, runs, need, floor, size, copies, count, gain, level_gain, x, 
                 for k in range(kinds):
                     rhs[k] += n * size[j] * d[k, j] * ((speed[k, j] - root) * dy0[j] - dm0[j] + h[k, j])
                 rhs[kinds] += n * need[j] * dy0[j]
-            answer = inverse @ rhs
-            answer = answer + inverse @ (rhs - small @ answer)
+            answer = eliminate(small, rhs)
+            answer = answer + eliminate(small, rhs - small @ answer)
             dt = answer[kinds]
             primal, dual = 1.0, 1.0
             for k in range(kinds):
@@ -213,4 +258,7 @@ def iterate(speed, runs, need, floor, size, copies, count, gain, level_gain, x, 
                 if runs[k, j]:
                     x[k, j] += primal * dx[k, j]
                     z[k, j] += dual * dz[k, j]
+    if best < np.inf and not max(gap, residual) <= best:
+        x[:], u[:], v[:], w[:], y[:], m[:], price[:], z[:] = bx, bu, bv, bw, by, bm, bp, bz
+        t, gap, residual = best_t, best_gap, best_residual
     return t, step, gap, residual

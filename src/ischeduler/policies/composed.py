@@ -40,7 +40,8 @@ def allocate(
         if inner.name == "composed" or inner.sharing:
             raise BadInput(f"Entity '{name}' cannot use the policy '{inner.name}' within a composition; name a policy without pairs of jobs.")
         rows = np.flatnonzero(jobs.entity == e)
-        slice_ = replace(accelerators, count=accelerators.count * (jobs.entity_weight[e] / total))
+        whole = accelerators.count if accelerators.whole is None else accelerators.whole
+        slice_ = replace(accelerators, count=accelerators.count * (jobs.entity_weight[e] / total), whole=whole)
         found = by_name(jobs.take(rows), throughputs, slice_, inner, now, before.get(name))
         share[rows] = found.share
         memory[name] = found

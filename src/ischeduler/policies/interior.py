@@ -92,7 +92,7 @@ def solve(p: Programme, at: Point, tolerance: float) -> Point:
     x, u, v, w, t, y, m, price, z = at.x, at.u, at.v, at.w, at.t, at.y, at.m, at.price, at.z
     pairs = float(np.dot(runs.sum(axis=0), n)) + 2.0 * float(n.sum()) + kinds
     gap = residual = float("inf")
-    step = 0
+    step, best = 0, None
     for step in range(STEPS):  # noqa: B007
         xr = x * runs
         r1 = p.floor - (speed * xr).sum(axis=0) + p.need * t + u
@@ -107,6 +107,12 @@ def solve(p: Programme, at: Point, tolerance: float) -> Point:
             float(np.abs(r1).max()), float(np.abs(r2).max()), float((np.abs(r3) / p.count).max()),
             float(np.abs(rx).max()) / (1.0 + float(y.max())), abs(rt) / (1.0 + p.level_gain))
         if gap < tolerance and residual < tolerance:
+            break
+        merit = max(gap, residual)
+        here = Point(x, u, v, w, t, y, m, price, z, step, gap, residual)
+        if merit < 1e-4 and (best is None or merit < max(best.gap, best.residual)):
+            best = here
+        elif best is not None and not merit < 1e4 * max(best.gap, best.residual):
             break
         d = xr / z
         # Demands are measured from the speed of the job's main type, or a job that is all on one type would lose its digits; a job with
@@ -145,7 +151,11 @@ def solve(p: Programme, at: Point, tolerance: float) -> Point:
         cross = (big_c * da - big_b * d) * (inv * ns * p.need)
         small[:kinds, kinds] = small[kinds, :kinds] = -cross.sum(axis=1)
         small[kinds, kinds] = -float(np.dot(big_c * inv * p.need * p.need, n))
-        small[kinds, kinds] -= 1e-14 * (1.0 + abs(small[kinds, kinds]))
+        small[kinds, kinds] = small[kinds, kinds] * (1.0 + 1e-14) or -1.0
+        if not np.isfinite(small).all():
+            break
+        even = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(small)), 1e-200))
+        scaled = small * even[:, None] * even
 
         def direction(cx: Floats, cu: Floats, cv: Floats, cw: Floats):
             h = (cx / x - rx) * runs  # noqa: B023
@@ -157,7 +167,8 @@ def solve(p: Programme, at: Point, tolerance: float) -> Point:
             rhs[:kinds] = (da * dy0 - d * dm0 + d * h) @ ns + cw / price - r3  # noqa: B023
             rhs[kinds] = float(np.dot(n * p.need, dy0)) - rt  # noqa: B023
             # The level's column enters with the other sign than the prices'.
-            answer = np.linalg.solve(small, rhs)  # noqa: B023
+            answer = _eliminated(scaled, rhs * even) * even  # noqa: B023
+            answer = answer + _eliminated(scaled, (rhs - small @ answer) * even) * even  # noqa: B023
             dp, dt = answer[:kinds], answer[kinds]
             lead_a = size * (dp @ da) + p.need * dt  # noqa: B023
             lead_d = size * (dp @ d)  # noqa: B023
@@ -182,4 +193,13 @@ def solve(p: Programme, at: Point, tolerance: float) -> Point:
         dual = min(1.0, SHORT * min(_largest(y, dy), _largest(m, dm), _largest(price, dp), _largest(z, dz)))
         x, u, v, w, t = x + primal * dx, u + primal * du, v + primal * dv, w + primal * dw, t + primal * dt
         y, m, price, z = y + dual * dy, m + dual * dm, price + dual * dp, z + dual * dz
-    return Point(x, u, v, w, t, y, m, price, z, step, gap, residual)
+    last = Point(x, u, v, w, t, y, m, price, z, step, gap, residual)
+    # The best point near the end, should the digits have run out after it.
+    return last if best is None or max(gap, residual) <= max(best.gap, best.residual) else best
+
+
+def _eliminated(matrix: Floats, rhs: Floats) -> Floats:
+    try:
+        return np.linalg.solve(matrix, rhs)
+    except np.linalg.LinAlgError:
+        return np.linalg.lstsq(matrix, rhs, rcond=1e-15)[0]

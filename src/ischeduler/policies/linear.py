@@ -76,4 +76,4 @@ def maximise(gain: Floats, matrix: Sparse, limit: Floats, *, free: Ints | None =
         if engine.getModelStatus() == solver.HighsModelStatus.kOptimal:
             answer = engine.getSolution()
             return np.asarray(answer.col_value), np.abs(np.asarray(answer.row_dual)), float(engine.getObjectiveValue())
-    raise NoShares("The shares could not be computed: what was asked for does not fit into the cluster together; lower the floors.")
+    raise NoShares("The shares could not be computed: the floors asked for do not fit into the cluster together; lower them or add accelerators.")

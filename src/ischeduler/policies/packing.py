@@ -39,7 +39,8 @@ class PackedLevels:
         """``rate`` (J, K): steps/s alone. BadInput when no pair was ever measured."""
         table = throughputs.on(accelerators)
         if table.shared is None:
-            raise BadInput("This policy shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose a policy without sharing.")
+            raise BadInput(
+                "This policy shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose one without sharing.")
         self._jobs, self._accelerators, self._rate, self._shared = jobs, accelerators, rate, table.shared
 
     def solve(self, speed: Floats, need: Floats | None = None, floor: Floats | None = None) -> tuple[Allocation, Floats]:

@@ -26,12 +26,16 @@ def _floats(values: Any) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accelerators:
-    """What there is to share out: ``count`` accelerators of each type, ``per_node`` of them in a node, at ``price_per_h`` each."""
+    """What there is to share out: ``count`` accelerators of each type, ``per_node`` of them in a node, at ``price_per_h`` each.
+
+    ``whole``, where given: the counts of the cluster this is a slice of; jobs that fit into that run here, for part of the time.
+    """
 
     types: tuple[str, ...]
     count: Floats
     per_node: Ints
     price_per_h: Floats
+    whole: Floats | None = None
 
     @classmethod
     def of(
@@ -287,7 +291,8 @@ def rates(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, obje
         node = accelerators.per_node[None, :]
         loose = (size > node) & (size % node != 0) if objective.placement == "auto" else size > 1
         rate = np.where(loose, table.spread[jobs.job_class], rate)
-    rate = np.where(size <= accelerators.count[None, :], rate, 0.0)
+    there = accelerators.count if accelerators.whole is None else accelerators.whole
+    rate = np.where(size <= there[None, :], rate, 0.0)
     stuck = ~(rate > 0).any(axis=1)
     if stuck.any():
         row = int(np.argmax(stuck))
@@ -309,6 +314,6 @@ def isolated_shares(jobs: Jobs, accelerators: Accelerators) -> Floats:
     return share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
 
 
-def allocation(jobs: Jobs, accelerators: Accelerators, share: Floats, **more: Any) -> Allocation:
+def allocation(jobs: Jobs, accelerators: Accelerators, share: Floats, /, **more: Any) -> Allocation:
     """An allocation without pairs."""
     return Allocation(jobs.ids, accelerators.types, share, pair_share=np.zeros((0, len(accelerators.types))), **more)

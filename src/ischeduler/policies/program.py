@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ischeduler.core.errors import IschedError
+from ischeduler.core.errors import BadInput, IschedError
 from ischeduler.policies import interior
 from ischeduler.policies.interior import Point, Programme
 from ischeduler.policies.problem import Floats, Ints
@@ -30,7 +30,9 @@ class NoShares(IschedError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
-    """``share`` (J, K) of time; the ``level`` all reach (or the total gain); the price (K,) of an accelerator of each type and the worth (J,) of a unit less demand, both in units of the objective."""
+    """``share`` (J, K) of time; the ``level`` all reach (or the total gain); in units of the objective, the ``price`` (K,) of an accelerator of
+    each type, the ``worth`` (J,) of a unit less demand of a job and the ``time_price`` (J,) of its time.
+    """
 
     share: Floats
     level: float
@@ -42,26 +44,30 @@ class Shares:
 
 def raise_level(
     speed: Floats, size: Floats | Ints, count: Floats, *, need: Floats | None = None, floor: Floats | None = None, tolerance: float = TOLERANCE,
+    twin: bool = False,
 ) -> Shares:
     """Maximise t with ``speed[j] . x[j] >= need[j] t + floor[j]`` for every job, x within time and count.
 
     ``speed`` (J, K); 0 where a job cannot run. ``need`` (J,) is 1 by default; a job with need 0 has its floor alone. NoShares when the
-    floors cannot hold.
+    floors cannot hold. ``twin``: the readable kernel even where numba is installed (the same answers).
     """
     jobs = len(speed)
-    return _solve(speed, np.ones(jobs) if need is None else need, np.zeros(jobs) if floor is None else floor, size, count, None, tolerance)
+    return _solve(speed, np.ones(jobs) if need is None else need, np.zeros(jobs) if floor is None else floor, size, count, None, tolerance, twin)
 
 
 def most_gain(
     gain: Floats, size: Floats | Ints, count: Floats, *, speed: Floats | None = None, floor: Floats | None = None, tolerance: float = TOLERANCE,
+    twin: bool = False,
 ) -> Shares:
     """Maximise sum ``gain * x`` (J, K), with ``speed[j] . x[j] >= floor[j]`` where floors are given. NoShares when they cannot hold."""
     jobs = len(gain)
     pace = gain if speed is None else speed
-    return _solve(pace, np.zeros(jobs), np.full(jobs, -1.0) if floor is None else floor, size, count, gain, tolerance)
+    return _solve(pace, np.zeros(jobs), np.full(jobs, -1.0) if floor is None else floor, size, count, gain, tolerance, twin)
 
 
-def _solve(speed: Floats, need: Floats, floor: Floats, size: Any, count: Floats, gain: Floats | None, tolerance: float) -> Shares:
+def _solve(
+    speed: Floats, need: Floats, floor: Floats, size: Any, count: Floats, gain: Floats | None, tolerance: float, twin: bool,
+) -> Shares:
     jobs, kinds = speed.shape
     open_types = np.flatnonzero(count > 0)
     if jobs == 0 or len(open_types) == 0:
@@ -88,11 +94,9 @@ def _solve(speed: Floats, need: Floats, floor: Floats, size: Any, count: Floats,
         floor=np.ascontiguousarray(least), size=np.ascontiguousarray(pick(sizes)), copies=copies, count=np.ascontiguousarray(count[open_types]),
         gain=np.zeros((len(open_types), len(fast))) if reward is None else np.ascontiguousarray((reward / unit).T),
         level_gain=0.0 if reward is not None else float(copies.sum()))
-    point = run(programme, interior.start(programme), tolerance)
+    point = run(programme, interior.start(programme), tolerance, twin=twin)
     if not (point.gap < ACCEPTED and point.residual < ACCEPTED):
-        raise NoShares(
-            "The shares could not be computed: the floors asked for do not fit into the cluster together "
-            f"(gap {point.gap:.1g}, residual {point.residual:.1g}); lower them or add accelerators.")
+        point = _by_highs(programme)
     x = _fitted(programme, point)
     reached = (programme.speed * x).sum(axis=0)
     if reward is None:
@@ -109,9 +113,9 @@ def _solve(speed: Floats, need: Floats, floor: Floats, size: Any, count: Floats,
     return Shares(share, level, price, spread(point.y * worth_unit / scale), spread(point.m * worth_unit), point.iterations)
 
 
-def run(programme: Programme, at: Point, tolerance: float) -> Point:
+def run(programme: Programme, at: Point, tolerance: float, *, twin: bool = False) -> Point:
     """The kernel, in whichever form is at hand."""
-    compiled = machine_code()
+    compiled = None if twin else machine_code()
     if compiled is None:
         with np.errstate(all="ignore"):
             return interior.solve(programme, at, tolerance)
@@ -121,6 +125,29 @@ def run(programme: Programme, at: Point, tolerance: float) -> Point:
         p.speed, p.runs, p.need, p.floor, p.size, p.copies, p.count, p.gain, p.level_gain,
         x, u, v, w, at.t, y, m, price, z, tolerance, interior.STEPS, interior.SHORT)
     return Point(x, u, v, w, t, y, m, price, z, iterations, gap, residual)
+
+
+def _by_highs(p: Programme) -> Point:
+    """The programme by a general solver: for floors that leave no inside. NoShares when they cannot hold."""
+    from ischeduler.policies.linear import Sparse, maximise
+
+    kinds, jobs = p.speed.shape
+    kind, job = np.nonzero(p.runs)
+    at, n = np.arange(len(kind)), len(kind)
+    demand = np.arange(jobs)
+    matrix = Sparse(
+        np.concatenate([job, demand, jobs + job, 2 * jobs + kind]), np.concatenate([at, np.full(jobs, n), at, at]),
+        np.concatenate([-p.speed[kind, job], p.need, np.ones(n), (p.copies * p.size)[job]]), 2 * jobs + kinds, n + 1)
+    aim = np.append((p.gain * p.copies)[kind, job], p.level_gain)
+    try:
+        found, dual, _ = maximise(aim, matrix, np.concatenate([-p.floor, np.ones(jobs), p.count]), free=np.array([n]))
+    except BadInput:
+        raise NoShares("The shares could not be computed: the floors asked for leave no room, or hardly any; lower them a little.") from None
+    x = np.zeros((kinds, jobs))
+    x[kind, job] = found[:n]
+    nothing = np.zeros(jobs)
+    return Point(x, nothing, nothing, np.zeros(kinds), float(found[n]), dual[:jobs] / p.copies, dual[jobs : 2 * jobs] / p.copies,
+                 dual[2 * jobs :], np.zeros_like(x), 0, 0.0, 0.0)
 
 
 @cache

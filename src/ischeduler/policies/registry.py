@@ -8,8 +8,11 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.problem import Accelerators, AllocateFunction, Allocation, Jobs, Objective, Throughputs
+from ischeduler.policies.problem import allocation as empty
 
 _MODULES = {
     "fifo": "fifo", "sjf": "shortest", "srpt": "shortest", "tiresias": "tiresias", "allox": "allox", "gandiva": "gandiva",
@@ -75,4 +78,6 @@ def allocate(
 ) -> Allocation:
     """Shares of time by the named policy; an empty set of jobs has an empty allocation. Raises IschedError with one sentence."""
     chosen = objective_of(objective) if isinstance(objective, str) else objective
+    if not len(jobs):
+        return empty(jobs, accelerators, np.zeros((0, len(accelerators.types))), memory=None if previous is None else previous.memory)
     return function_of(chosen)(jobs, throughputs, accelerators, chosen, now, previous)

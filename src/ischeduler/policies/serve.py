@@ -23,8 +23,8 @@ def serve(
     strict: bool = False, blind: bool = False,
 ) -> tuple[Floats, dict[str, int]]:
     """Shares (J, K) of 0 and 1, and who holds what. Jobs in ``held`` keep their type; the others get, in ``order``, the fastest type with
-    room (``blind``: the one with most room). ``strict``: nobody passes a job that must wait; otherwise smaller jobs may. With counts that are
-    not whole numbers (a slice of a cluster), a job may get the fraction of time that is left on a type.
+    room (``blind``: the one with most room). ``strict``: nobody passes a job that must wait; otherwise smaller jobs may. On a slice of a cluster,
+    a job may get the fraction of time that is left on a type.
     """
     share, free, holds = np.zeros_like(rate), accelerators.count.copy(), {}
     size = jobs.accelerators
@@ -46,13 +46,14 @@ def serve(
             holds[jobs.ids[j]] = k
         elif strict:
             break
-    _leftovers(waiting, share, free, size, rate)
+    if accelerators.whole is not None:
+        _leftovers(waiting, share, free, size, rate)
     return share, holds
 
 
 def _leftovers(waiting: list[int], share: Floats, free: Floats, size: Floats, rate: Floats) -> None:
-    """Fractions of accelerators (there are none when counts are whole) to the first who can use them."""
-    odd = free - np.floor(free + EPSILON)
+    """What is left of a slice, as parts of time, to the first who can use it."""
+    odd = free.copy()
     for k in np.flatnonzero(odd > EPSILON):
         for j in waiting:
             if odd[k] <= EPSILON:

@@ -49,7 +49,9 @@ def costs(
     goodput: Floats, held: Ints, age_s: Floats, restarts: Floats, restart_cost_s: Floats, *, power: float = -0.5, decimals: int | None = 2,
     smallest: Ints | None = None,
 ) -> Floats:
-    """(r G)^p (J, C); inf where goodput is 0. ``smallest`` (C,): accelerators of each configuration, so that a job whose slowest one has several counts as several (Sia's scale unit)."""
+    """(r G)^p (J, C); inf where goodput is 0. ``smallest`` (C,): accelerators of each configuration; where given, a job whose slowest one has
+    several counts as several (Sia's scale unit).
+    """
     possible = goodput > 0
     least = np.where(possible, goodput, np.inf).min(axis=1)
     if not np.isfinite(least).all():
@@ -92,7 +94,8 @@ def allocate(
         configs = configurations(accelerators)
         goodput = _measured(jobs, throughputs.on(accelerators), configs)
     if goodput.shape != (len(jobs), len(configs)):
-        raise BadInput(f"The goodputs have the shape {goodput.shape}; expected one row for each of {len(jobs)} jobs and one column for each of {len(configs)} configurations.")
+        raise BadInput(
+            f"The goodputs have the shape {goodput.shape}; expected {len(jobs)} rows (jobs) and {len(configs)} columns (configurations).")
     asked = configs.accelerators[None, :]
     goodput = np.where((asked >= jobs.min_accelerators[:, None]) & (asked <= jobs.max_accelerators[:, None]), goodput, 0.0)
     before = previous.memory if previous is not None and isinstance(previous.memory, dict) else {}

@@ -1,0 +1,1 @@
+"""Tapis v3: jobs, files, systems and apps of a tenant, through tapipy."""

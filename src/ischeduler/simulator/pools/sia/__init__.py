@@ -1,0 +1,1 @@
+"""Sia's own simulation, reproduced: elastic jobs, goodput, measured steps and gradient noise."""
