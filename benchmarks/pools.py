@@ -8,19 +8,32 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pools_own import own_runs
-from benchmarks.pools_reference import (
-    DOCUMENTED_ALLOX_S, EXACT, FINISH_TIME, LINEAR, MAKESPAN, Reference, Replayed, documented_allox, published, read_references, replay,
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices of four rows: threads only get in each other's way
+
+from benchmarks.pools_own import own_runs  # noqa: E402
+from benchmarks.pools_reference import (  # noqa: E402
+    DOCUMENTED_ALLOX_S,
+    EXACT,
+    FINISH_TIME,
+    LINEAR,
+    MAKESPAN,
+    Reference,
+    Replayed,
+    documented_allox,
+    published,
+    read_references,
+    replay,
 )  # fmt: skip
-from benchmarks.report import AtLeast, Bar, finish
-from ischeduler.core.errors import IschedError
-from ischeduler.policies.problem import Throughputs
-from ischeduler.simulator.pools.readers import read_throughputs
+from benchmarks.report import AtLeast, Bar, finish  # noqa: E402
+from ischeduler.core.errors import IschedError  # noqa: E402
+from ischeduler.policies.problem import Throughputs  # noqa: E402
+from ischeduler.simulator.pools.readers import read_throughputs  # noqa: E402
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 RATES = "0.8,1.6,2.4,3.2,4.0"

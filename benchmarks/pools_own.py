@@ -67,7 +67,8 @@ def _stream(stem: str, runs: list[Reference], throughputs: Throughputs, metrics:
         f"{stem}_own_worst_fairness": fair, f"{stem}_gavel_worst_fairness": their_fair,
         f"{stem}_longest_over_gavels": max(ours.values()) / max(theirs.values()),
     }  # fmt: skip
-    say(f"{stem}: ours {mean:,.0f} s against {best.policy} {float(best.says['average_jct_s']):,.0f} s: {gain:+.1f} %; worst fairness {fair:.3f} against {their_fair:.3f}")
+    say(f"{stem}: ours {mean:,.0f} s against {best.policy} {float(best.says['average_jct_s']):,.0f} s: {gain:+.1f} %; "
+        f"worst fairness {fair:.3f} against {their_fair:.3f}")  # fmt: skip
     return gain >= 5.0 and fair <= their_fair
 
 

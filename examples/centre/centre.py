@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from screenshots import take
 from stage import PEOPLE, Centre
-from story import Story, report
+from story import TRAINING_CPU_S, Story, report
 
 FOLDER = Path("/var/lib/ischeduler/centre")
 
@@ -24,10 +24,10 @@ def say(words: str) -> None:
     print(words, flush=True)
 
 
-def demo(centre: Centre) -> int:
+def demo(centre: Centre, training_s: float) -> int:
     """The guided demo. 0 when everything held."""
     started = time.monotonic()
-    story = Story(centre, say)
+    story = Story(centre, say, training_s=training_s)
     held = story.tell()
     runs = {t.name: f"/runs/{t.run_id}" for t in story.trainings if t.owner == "bob"}
     pages = {"runs": "/runs?everybody=1", "admin": "/admin", "clusters": "/clusters"}
@@ -67,13 +67,14 @@ def main() -> int:
     parser.add_argument("what", nargs="?", choices=["up", "demo"], default="up")
     parser.add_argument("--port", type=int, default=8642, help="port of the service (0: any)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where logs, secrets and the report go; emptied first")
+    parser.add_argument("--training-s", type=float, default=TRAINING_CPU_S, help="processor time of each of the demo's trainings, seconds")
     args = parser.parse_args()
     centre = Centre(args.folder, say, port=args.port)
     started = time.monotonic()
     try:
         centre.up()
         say(f"The centre is up after {time.monotonic() - started:.0f} s.")
-        return demo(centre) if args.what == "demo" else stay(centre)
+        return demo(centre, args.training_s) if args.what == "demo" else stay(centre)
     except KeyboardInterrupt:
         say("\ninterrupted; cleaning up")
         return 130

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,9 @@ WORKLOADS = (
     ("alice", "digits-a1", "gpu"), ("alice", "digits-a2", "cpu"), ("bob", "digits-b1", "gpu"), ("bob", "digits-b2", "cpu"),
     ("carol", "digits-c1", "gpu"),
 )  # fmt: skip
-SAMPLES, TRAINING_CPU_S = 1500, 25.0
+SAMPLES, TRAINING_CPU_S = 1500, 40.0
 """Each training is given about that much processor time; five at once on two cores take three times as long, and are cut."""
-PATIENCE_S = 1500.0
+PATIENCE_S, ARRIVAL_S = 1500.0, 90.0
 ENDED = ("completed", "failed", "cancelled")
 ASSUMED = """[[given]]
 run = "2m30s"
@@ -45,20 +47,30 @@ class Training:
     partition: str
     seed: int
     run_id: str = ""
-    expected: Mapping[str, Any] = field(default_factory=dict)
+
+
+def uninterrupted(epochs: int, seed: int) -> float:
+    """The sum of the final weights of a training that nothing disturbs."""
+    data, model = digits(SAMPLES, seed), Model()
+    for _ in range(epochs):
+        for image, label in data:
+            model.step(image, label)
+    return sum(map(sum, model.weights))
 
 
 class Story:
     """Tells it step by step; :meth:`tell` says whether everything held."""
 
-    def __init__(self, centre: Centre, say: Callable[[str], None] = print) -> None:
-        self.centre, self._say = centre, say
+    def __init__(self, centre: Centre, say: Callable[[str], None] = print, *, training_s: float = TRAINING_CPU_S) -> None:
+        self.centre, self._say, self._training_s = centre, say, training_s
         self.trainings = [Training(o, n, p, seed) for seed, (o, n, p) in enumerate(WORKLOADS, 1)]
         self.epochs = 0
         self.faults: list[dict[str, Any]] = []
         self.checks: list[tuple[str, bool, str]] = []
         self._gateway: subprocess.Popen[bytes] | None = None
         self._started = time.time()
+        self._aside = ProcessPoolExecutor(1, initializer=os.nice, initargs=(5,))
+        self._references: list[Future[float]] = []
 
     def tell(self) -> bool:
         """From the first plan to the report. True when every check held."""
@@ -74,6 +86,7 @@ class Story:
             self._wait("all five have ended", lambda runs: all(r["state"] in ENDED for r in runs))
             self._judge()
         finally:
+            self._aside.shutdown(wait=False, cancel_futures=True)
             if self._gateway is not None:
                 self._gateway.kill()
         return all(held for _, held, _ in self.checks)
@@ -83,8 +96,9 @@ class Story:
         data, model, started = digits(SAMPLES, 0), Model(), time.process_time()
         for image, label in data:
             model.step(image, label)
-        self.epochs = max(10, round(TRAINING_CPU_S / max(0.01, time.process_time() - started)))
-        self._say(f"  {self.epochs} epochs each, about {TRAINING_CPU_S:.0f} s of one core; limits are two minutes")
+        self.epochs = max(10, round(self._training_s / max(0.01, time.process_time() - started)))
+        self._references = [self._aside.submit(uninterrupted, self.epochs, t.seed) for t in self.trainings]
+        self._say(f"  {self.epochs} epochs each, about {self._training_s:.0f} s of one core; limits are two minutes")
 
     def _submit(self) -> None:
         for training in self.trainings:
@@ -187,18 +201,11 @@ class Story:
     def _check_weights(self) -> None:
         """The very numbers of a training that nobody interrupted: no step lost, none done twice."""
         equal = []
-        for training in self.trainings:
+        for training, wanted in zip(self.trainings, self._references, strict=True):
             path = self.centre.box.home(training.owner) / f"{training.name}.json"
             found = json.loads(path.read_text()) if path.exists() else {}
-            equal.append(found.get("sum") == self._uninterrupted(training.seed))
+            equal.append(found.get("sum") == wanted.result())
         self._check("final weights equal an uninterrupted training's", all(equal), f"{sum(equal)} of {len(equal)}")
-
-    def _uninterrupted(self, seed: int) -> float:
-        data, model = digits(SAMPLES, seed), Model()
-        for _ in range(self.epochs):
-            for image, label in data:
-                model.step(image, label)
-        return sum(map(sum, model.weights))
 
     def _check_jobs(self, runs: Iterable[Mapping[str, Any]]) -> None:
         """Slurm's accounting knows exactly the jobs that the plane knows, each once."""
@@ -208,15 +215,22 @@ class Story:
         known = sorted(a["job_id"] for r in runs for a in r["attempts"] if a["job_id"])
         self._check("no job was doubled", len(names) == len(set(names)), f"{len(names)} jobs in accounting, {len(set(names))} keys")
         self._check("no job was lost", sorted(row[0] for row in rows) == known, f"{len(known)} attempts known to the plane")
-        owners = {r["id"]: self.centre.box.system_user(r["owner"]) for r in runs}
-        own = all(user == owners.get(name.removeprefix("isched-").rpartition(".")[0]) for _, name, user in rows)
-        self._check("every job ran as its owner", own, ", ".join(sorted({row[2] for row in rows})))
+        owners = {a["job_id"]: self.centre.box.system_user(r["owner"]) for r in runs for a in r["attempts"] if a["job_id"]}
+        foreign = [f"{job} as {user}" for job, _, user in rows if owners.get(job) != user]
+        self._check("every job ran as its owner", not foreign, ", ".join(foreign) or ", ".join(sorted({row[2] for row in rows})))
 
     def _check_events(self) -> None:
-        """What each job wrote down is in the database once, whichever road it took and how often."""
+        """What each job wrote down is in the database once, whichever road it took and how often; the last may still be on its way."""
+        until = time.monotonic() + ARRIVAL_S
+        while (found := self._events_missing())[0] and time.monotonic() < until:
+            time.sleep(2.0)
+        wrong, total = found
+        self._check("every event is in the database once", not wrong, "; ".join(wrong) or f"{total} events")
+
+    def _events_missing(self) -> tuple[list[str], int]:
         from ischeduler.training.spool import SpoolReader
 
-        wrong, total = [], 0
+        wrong, total = list[str](), 0
         for training in self.trainings:
             folder = self.centre.box.home(training.owner) / ".isched" / "runs" / training.run_id
             written = {(str(e.token), e.seq) for e in SpoolReader(folder).poll()}
@@ -224,7 +238,7 @@ class Story:
             total += len(written)
             if len(stored) != len(set(stored)) or set(stored) != written:
                 wrong.append(f"{training.name}: {len(written)} written, {len(stored)} stored ({len(set(stored))} different)")
-        self._check("every event is in the database once", not wrong, "; ".join(wrong) or f"{total} events")
+        return wrong, total
 
     def _check_isolation(self) -> None:
         other = next(t for t in self.trainings if t.owner == "alice")

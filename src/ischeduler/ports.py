@@ -262,16 +262,6 @@ class Foresight(Protocol):
         ...
 
 
-class AllocationPolicy(Protocol):
-    """Which of many runs gets which accelerator type for what share of time. Pure."""
-
-    def allocate(
-        self, jobs: Sequence[Run], throughputs: Mapping[str, Mapping[str, float]], cluster: Mapping[str, int], now: float,
-    ) -> Mapping[str, Mapping[str, float]]:
-        """Shares of time: run id -> accelerator name -> share in [0, 1]."""
-        ...
-
-
 class EventSource(Protocol):
     """Where events from inside jobs come from: the spool, HTTP, Kafka."""
 

@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifie
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from ischeduler.batch.tapis.batch import TapisBatch
     from ischeduler.cidb.ci_database import CIDatabase
     from ischeduler.estimators.facade import Estimators
     from ischeduler.estimators.queuewait.site import SiteWaits
@@ -102,6 +103,8 @@ class Services:
         self.foresight: Foresight | None = None
         self.troubles: list[str] = []
         self._estimators: dict[str, Estimators] = {}
+        self._tapis: dict[str, TapisBatch] = {}
+        self.tapis_webhook: Callable[[str], str] = lambda owner: ""
 
     @cached_property
     def clock(self) -> Clock:
@@ -186,12 +189,25 @@ class Services:
         if self.batch_kind == "slurmrest":
             batch = reached.rest_batch(self.settings, self.settings["slurmrest.user"] or self.owner, self.clock)
             return {batch.name: batch}
+        if self.batch_kind == "tapis":
+            batch = self.tapis_of(self.owner)
+            return {batch.name: batch}
         if self.batch_kind == "agent":
             from ischeduler.batch.agent import AgentBatch
 
             name = reached.cluster_name(self.settings)
             return {name: AgentBatch(self.mailbox, str(self.settings["agent.observer"]) or self.owner, name, self.clock)}
-        raise ConfigError(f"batch.kind = '{self.batch_kind}' is not for this command.")
+        raise ConfigError(f"batch.kind = '{self.batch_kind}' is unknown.")
+
+    def tapis_of(self, owner: str) -> TapisBatch:
+        """Tapis as the user that ``owner`` is there; a service asks as each of its users. IschedError where it cannot."""
+        from ischeduler.batch import reached
+
+        if owner not in self._tapis:
+            own = str(self.settings["tapis.user"]) if owner == self.owner else ""
+            account = own or reached.account_of(self.settings, owner)
+            self._tapis[owner] = reached.tapis_batch(self.settings, account, self.clock, webhook=self.tapis_webhook(owner))
+        return self._tapis[owner]
 
     @cached_property
     def mailbox(self) -> Mailbox:
@@ -264,6 +280,10 @@ class Services:
             from ischeduler.batch.agent import AgentRunFiles
 
             return AgentRunFiles(self.mailbox, self.clock)
+        if self.batch_kind == "tapis":
+            from ischeduler.batch.tapis.files import TapisRunFiles
+
+            return TapisRunFiles(self.tapis_of)
         from ischeduler.batch.run_files import SharedRunFiles
 
         return SharedRunFiles()

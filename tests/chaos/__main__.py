@@ -25,9 +25,11 @@ from tests.chaos.parts import eventually, remove
 
 from ischeduler.core.errors import IschedError
 from ischeduler.core.run import Run
+from ischeduler.testing.broker import BrokerMissing
+from ischeduler.testing.postgres import PostgresMissing
 
 MUTATIONS = ("", "blind", "own-clock", "double-events", "hasty")
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @dataclass
@@ -246,4 +248,8 @@ def _report(tally: Tally, given: Any, spent_s: float, notes: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (PostgresMissing, BrokerMissing) as missing:
+        print(missing, file=sys.stderr)
+        sys.exit(2)

@@ -195,6 +195,21 @@ class TestReading:
         with pytest.raises(OSError, match="away"):
             EventsOfAll(Broken()).read(run())
 
+        many = EventsOfAll(Broken(), stored).read_many([run("r-1"), replace(run("r-2"), spool_offsets={"1.0.jsonl": 12})])
+        assert {r: ([e.seq for e in events], offsets) for r, (events, offsets) in many.items()} == {"r-1": ([1], {**run().spool_offsets, "stored:1.0": 1})}
+
+    def test_a_source_that_stands_still_undoes_no_other(self, engine: Engine, inbox: EventInbox):
+        """Each source gives back the offsets it knows; an old value of one must not go over a new one of another."""
+        inbox.write([progress(1)])
+        stored = StoredEvents(EventArchive(engine))
+
+        class Still:
+            def read(self, run: Run):
+                return (), dict(run.spool_offsets)
+
+        _, offsets = EventsOfAll(stored, Still()).read(replace(run(), spool_offsets={"1.0.jsonl": 12}))
+        assert offsets == {"1.0.jsonl": 12, "stored:1.0": 1}
+
     def test_numbers_of_reference_messages_are_kept_from_the_plane(self, engine: Engine, inbox: EventInbox):
         inbox.write([progress(900, source="kafka:progress-messages:0:0")])
         assert told(engine, run())[0] == [("1.0", 0)]

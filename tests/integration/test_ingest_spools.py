@@ -157,6 +157,15 @@ def test_the_command_reads_spools(engine: Engine, run: Run, isched: Callable[...
     done = isched("ingest", "--transport", "spool", "--until-idle", "0.5", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ingested"] == {"transport": "spool", "new": 1, "repeated": 0, "refused": 0, "held_s": 0.0}
+    with (Path(run.directory) / "events" / "1.0.jsonl").open("a") as file:
+        file.write("\x1b[31mno event\n")
+    assert isched("ingest", "--refused", "5").stdout == "nothing was put aside\n"
+    assert isched("ingest", "--transport", "spool", "--until-idle", "0.5").stdout == "0 event(s) stored, 0 were there already, 1 refused\n"
+    shown = isched("ingest", "--refused", "5")
+    assert shown.stdout.startswith("spool:r-1:1.0 r-1: Invalid JSON")
+    assert "\x1b" not in shown.stdout
+    (letter,) = json.loads(isched("ingest", "--refused", "5", "--json").stdout)["refused"]
+    assert (letter["payload_bytes"], letter["beginning"]) == (13, "\x1b[31mno event")
     assert isched("ingest", "--transport", "pigeon").returncode == 2
     missing = isched("ingest")
     assert (missing.returncode, "kafka.servers is not set" in missing.stderr) == (2, True)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not here")
+pytest.importorskip("schemathesis", reason="schemathesis is not here")
 
+import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi import checks as openapi_checks
 

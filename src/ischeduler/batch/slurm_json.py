@@ -25,9 +25,12 @@ def read_squeue_json(text: str) -> list[JobStatus]:
     """Every job that carries one of our keys."""
     try:
         data = json.loads(text)
-    except ValueError:
-        raise BatchUnavailable("squeue --json gave no JSON; ask again, or read text with reader='text'.") from None
-    return read_jobs(data.get("jobs") or [])
+    except (ValueError, RecursionError):
+        data = None
+    jobs = (data.get("jobs") or []) if isinstance(data, dict) else None
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        raise BatchUnavailable("squeue --json gave no list of jobs in JSON; ask again, or read text with reader='text'.")
+    return read_jobs(jobs)
 
 
 def read_jobs(rows: Iterable[Mapping[str, Any]]) -> list[JobStatus]:

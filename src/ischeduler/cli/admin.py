@@ -175,8 +175,10 @@ def audit(
 
 def _say_users(users: Sequence[Any], as_json: bool, *, one: bool = False) -> None:
     if as_json:
-        body = {"user": to_plain(users[0])} if one else {"users": [to_plain(u) for u in users]}
-        output.document(f"isched.{'user' if one else 'users'}/1", body)
+        if one:
+            output.document("isched.user/1", {"user": to_plain(users[0])})
+        else:
+            output.document("isched.users/1", {"users": [to_plain(u) for u in users]})
         return
     rows = [
         (u.name, ",".join(u.roles), ",".join(f"{p}{'*' if a else ''}" for p, a in sorted(u.projects.items())) or "-",

@@ -26,6 +26,6 @@ def serve(
     if openapi:
         import json
 
-        output.line(json.dumps(serving.app_of(settings).openapi(), indent=1, ensure_ascii=False))
+        output.line(json.dumps(serving.description(), indent=1, ensure_ascii=False))
         return
     serving.serve(settings)

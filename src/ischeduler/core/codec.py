@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,8 +16,11 @@ T = TypeVar("T")
 
 def to_plain(value: Any) -> Any:
     """Dicts, lists, strings, numbers, booleans and None; infinity and NaN become 'inf', '-inf', 'nan' (JSON has none)."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return {name: to_plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -44,56 +47,72 @@ def from_plain(kind: type[T], data: Any) -> T:
 
     Unknown keys are ignored: an older reader may meet a newer writer.
     """
-    return _build(kind, data)
+    return _builder(kind)(data)
+
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+Builder = Callable[[Any], Any]
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
 
 
-def _build(kind: Any, data: Any) -> Any:
+@cache
+def _builder(kind: Any) -> Builder:
+    """What makes a value of that type; worked out once a type, since a store reads thousands of documents a second."""
     origin = get_origin(kind)
-    if kind is Any:
-        return data
     if origin in (Union, types.UnionType):
-        return _build_union(get_args(kind), data)
+        return _union_builder(get_args(kind))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _build_dataclass(kind, data)
+        return _dataclass_builder(kind)
     if origin is tuple:
-        return _build_tuple(get_args(kind), data)
-    if origin is frozenset:
-        return frozenset(_build(get_args(kind)[0], v) for v in data)
+        return _tuple_builder(get_args(kind))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        inner = get_args(kind)[1]
-        return {k: _build(inner, v) for k, v in data.items()}
+        inner = _builder(get_args(kind)[1])
+        return lambda data: {k: inner(v) for k, v in data.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(data)
-    if kind is float:
-        return float(data)
+        return kind
+    return float if kind is float else _as_it_is
+
+
+def _as_it_is(data: Any) -> Any:
     return data
 
 
-def _build_dataclass(kind: type, data: Any) -> Any:
-    hints = _hints(kind)
-    names = [f.name for f in dataclasses.fields(kind) if f.init]
-    return kind(**{n: _build(hints[n], data[n]) for n in names if n in data})
+def _dataclass_builder(kind: type) -> Builder:
+    fields: tuple[tuple[str, Builder], ...] | None = None
+
+    def build(data: Any) -> Any:
+        nonlocal fields
+        if fields is None:  # not before the first value: a type may hold itself
+            hints = get_type_hints(kind)
+            fields = tuple((f.name, _builder(hints[f.name])) for f in dataclasses.fields(kind) if f.init)
+        return kind(**{name: make(data[name]) for name, make in fields if name in data})
+
+    return build
 
 
-def _build_tuple(args: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
+def _tuple_builder(args: tuple[Any, ...]) -> Builder:
     if len(args) == 2 and args[1] is Ellipsis:
-        return tuple(_build(args[0], v) for v in data)
-    return tuple(_build(a, v) for a, v in zip(args, data, strict=True))
+        each = _builder(args[0])
+        return lambda data: tuple([each(v) for v in data])
+    makers = [_builder(a) for a in args]
+    return lambda data: tuple(make(v) for make, v in zip(makers, data, strict=True))
 
 
-def _build_union(args: tuple[Any, ...], data: Any) -> Any:
-    if data is None:
-        return None
+def _union_builder(args: tuple[Any, ...]) -> Builder:
+    """The first choice that a value of that shape can be: a list is a tuple, an object a dataclass."""
     choices = [a for a in args if a is not type(None)]
-    if isinstance(data, list):
-        choices = [a for a in choices if get_origin(a) is tuple] or choices
-    elif isinstance(data, dict):
-        choices = [a for a in choices if dataclasses.is_dataclass(a) or get_origin(a) is not tuple] or choices
-    else:
-        choices = [a for a in choices if get_origin(a) is not tuple] or choices
-    return _build(choices[0], data)
+    tuples = [a for a in choices if get_origin(a) is tuple]
+    objects = [a for a in choices if dataclasses.is_dataclass(a) or get_origin(a) is not tuple]
+    others = [a for a in choices if get_origin(a) is not tuple]
+
+    def build(data: Any) -> Any:
+        if data is None:
+            return None
+        fit = tuples if isinstance(data, list) else objects if isinstance(data, dict) else others
+        return _builder((fit or choices)[0])(data)
+
+    return build

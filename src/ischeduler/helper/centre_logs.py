@@ -26,10 +26,11 @@ def read_tail(folder: Path, parts: Sequence[str], user: str, lines: int) -> str:
         return ""
     except OSError as error:
         raise NotFound(f"the output cannot be read: {error.strerror}.") from None
+    info = os.fstat(handle)
+    if not stat.S_ISREG(info.st_mode) or not _belongs(info.st_uid, user):
+        os.close(handle)
+        raise NotFound("the output cannot be read: it is no ordinary file of the run's owner.")
     with open(handle, "rb") as file:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode) or not _belongs(info.st_uid, user):
-            raise NotFound("the output cannot be read: it is no ordinary file of the run's owner.")
         file.seek(max(0, info.st_size - TAIL_BYTES))
         text = file.read(TAIL_BYTES).decode("utf-8", "replace")
     return "\n".join(text.split("\n")[-lines - 1 :]) if text.endswith("\n") else "\n".join(text.split("\n")[-lines:])

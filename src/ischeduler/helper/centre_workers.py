@@ -88,12 +88,11 @@ def carry(session: Session, directory: BatchDirectory | None = None, *, until_id
 
 def events_of(services: Services) -> EventSource:
     """What the service's ingest stored; and the jobs' spools, where run directories can be read here."""
-    from ischeduler.batch.stored_events import EventsOfAll, StoredEvents
+    from ischeduler.batch.stored_events import StoredEvents
     from ischeduler.store.ingest_read import EventArchive
 
-    stored = StoredEvents(EventArchive(services.engine))
     reachable = services.batch_kind in ("local", "slurm") or bool(services.settings["slurmrest.shared_files"])
-    return EventsOfAll(services.events, stored) if reachable else stored
+    return services.events if reachable else StoredEvents(EventArchive(services.engine))
 
 
 class _Idle:

@@ -45,7 +45,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.estimator_report import EstimatorReport
     from ischeduler.helper.estimators import PluginRow, Recorded
     from ischeduler.helper.forecast import PartitionForecast
-    from ischeduler.helper.ingest import Ingested
+    from ischeduler.helper.ingest import Ingested, RefusedMessage
     from ischeduler.helper.memory_details import MemoryDetail
     from ischeduler.helper.options import EstimateRow
     from ischeduler.helper.report import Report
@@ -92,6 +92,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "sandbox": {"name": str, "sandbox": SandboxStatus | None},
         "tick": {"tick": TickReport},
         "ingest": {"ingested": Ingested},
+        "refused": {"refused": list[RefusedMessage]},
         "topics": {"made": list[str]},
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
         "simulate": {"simulation": Simulation},

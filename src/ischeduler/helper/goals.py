@@ -32,7 +32,7 @@ def parse_time(value: str, now: float) -> float:
         raise BadInput("goal deadline needs a time: deadline=12h or deadline=2026-05-01T09:00.")
     try:
         return datetime.datetime.fromisoformat(value).timestamp() if "-" in value and "T" in value else now + parse_human(value)
-    except (BadInput, ValueError):
+    except (BadInput, ValueError, OverflowError):
         raise BadInput(f"deadline '{value}' is neither a duration (12h) nor a time (2026-05-01T09:00).") from None
 
 

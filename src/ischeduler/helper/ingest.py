@@ -42,6 +42,8 @@ def ingest(config: Config, transport: str, *, until_idle_s: float | None = None)
 
     Raises BadInput for another transport, ConfigError for what is not set up.
     """
+    from ischeduler.helper.telemetry import telemetry_settings
+    from ischeduler.service.telemetry import begin
     from ischeduler.wiring import wire
 
     if transport not in TRANSPORTS:
@@ -50,6 +52,7 @@ def ingest(config: Config, transport: str, *, until_idle_s: float | None = None)
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
+    telemetry = begin(telemetry_settings(config, "ischeduler-ingest"), services.engine)
     keeper = threading.Thread(target=_keep, args=(services, stop), name="isched-keep", daemon=True)
     keeper.start()
     idle = _Idle(until_idle_s)
@@ -58,6 +61,31 @@ def ingest(config: Config, transport: str, *, until_idle_s: float | None = None)
     finally:
         stop.set()
         keeper.join(5.0)
+        telemetry.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedMessage:
+    """A message that was put aside: from where, of which run ('' unknown), why, its length, and the beginning of what was sent."""
+
+    at: float
+    channel: str
+    run: str
+    reason: str
+    payload_bytes: int
+    beginning: str
+
+
+def refused(config: Config, limit: int) -> list[RefusedMessage]:
+    """The last messages that were put aside, oldest first."""
+    from ischeduler.store.ingest_read import EventArchive
+    from ischeduler.wiring import wire
+
+    letters = EventArchive(wire(config).engine).newest_dead_letters(limit)
+    return [
+        RefusedMessage(d.received_at, d.channel, d.run_id, d.reason, d.payload_bytes, d.payload[:200].decode("utf-8", "backslashreplace"))
+        for d in letters
+    ]
 
 
 def kafka_settings(config: Config) -> KafkaSettings:

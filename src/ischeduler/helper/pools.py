@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,8 @@ def simulate_pools(
 
 
 def _needs_numpy() -> None:
+    # The matrices have a handful of rows: threads would only get in each other's way.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         import numba  # noqa: F401
         import scipy  # noqa: F401

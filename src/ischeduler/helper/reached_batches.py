@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 
 from ischeduler.batch import reached
 from ischeduler.batch.agent import AgentBatch
 from ischeduler.batch.fan_out import ByOwner
-from ischeduler.core.errors import ConfigError
 from ischeduler.ports import BatchDirectory, BatchSystem
 from ischeduler.wiring import Services
 
@@ -35,22 +35,21 @@ class RestBatches:
         return {self._cluster: self._users[owner]}
 
 
-class AgentBatches:
-    """Each user's own agent; jobs are looked at agent by agent, side by side."""
+class EachTheirOwn:
+    """Agents and Tapis show each user only their own jobs; they are looked at user by user, side by side."""
 
-    def __init__(self, services: Services) -> None:
-        self._mailbox, self._clock = services.mailbox, services.clock
+    def __init__(self, services: Services, make: Callable[[str], BatchSystem], first: Sequence[str]) -> None:
+        self._make, self._mailbox, self._clock = make, services.mailbox, services.clock
         self._cluster = reached.cluster_name(services.settings)
-        first = [o for o in (str(services.settings["agent.observer"]), services.owner) if o]
         self._observer = ByOwner(self._cluster, self._owners, lambda owner: self.of(owner)[self._cluster], self._clock, first)
 
     def observer(self, cluster: str) -> BatchSystem | None:
-        """What asks every owner's agent about that owner's jobs."""
+        """What asks about each owner's jobs as that owner."""
         return self._observer if cluster == self._cluster else None
 
     def of(self, owner: str) -> Mapping[str, BatchSystem]:
-        """The cluster by the hands of ``owner``'s agent."""
-        return {self._cluster: AgentBatch(self._mailbox, owner, self._cluster, self._clock)}
+        """The cluster as ``owner``. IschedError where that cannot be now."""
+        return {self._cluster: self._make(owner)}
 
     def _owners(self, keys: Collection[str]) -> Mapping[str, str]:
         """Whose jobs these are: a key begins with its run's id."""
@@ -63,6 +62,23 @@ def reached_batches(services: Services) -> BatchDirectory:
     """The directory of a centre whose batch system is reached over a network. ConfigError where the settings are not enough."""
     if services.batch_kind == "slurmrest":
         return RestBatches(services)
-    if services.batch_kind == "agent":
-        return AgentBatches(services)
-    raise ConfigError(f"batch.kind = '{services.batch_kind}' is not there yet.")
+    if services.batch_kind == "tapis":
+        services.tapis_webhook = _webhooks(services)
+        return EachTheirOwn(services, services.tapis_of, [services.owner])
+    cluster = reached.cluster_name(services.settings)
+    believed = [o for o in (str(services.settings["agent.observer"]), services.owner) if o]
+    return EachTheirOwn(services, lambda owner: AgentBatch(services.mailbox, owner, cluster, services.clock), believed)
+
+
+def _webhooks(services: Services) -> Callable[[str], str]:
+    """Where Tapis shall tell news of each user's jobs; nowhere while the service has no address or key that others know."""
+    settings = services.settings
+    url = str(settings["serve.public_url"]).rstrip("/")
+    file = Path(str(settings["serve.key_file"])).expanduser() if settings["serve.key_file"] else settings.state_dir / "server.key"
+    if not url or not file.exists():
+        return lambda owner: ""
+    from ischeduler.service.auth.secrets import Derived, read_key
+    from ischeduler.service.tapis_hooks import hook_path
+
+    derived = Derived(read_key(file))
+    return lambda owner: url + hook_path(derived, owner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ischeduler.core.errors import ConfigError
 from ischeduler.helper.config import Config, load_config
@@ -106,6 +106,21 @@ def app_of(config: Config) -> FastAPI:
     from ischeduler.service.app import create_app
 
     return create_app(centre_of(config), service_settings(config))
+
+
+def description() -> dict[str, Any]:
+    """The API's description (OpenAPI 3.1): of an application over an empty database of its own, so that no setting is needed."""
+    from tempfile import TemporaryDirectory
+
+    from ischeduler.service.app import create_app
+    from ischeduler.service.settings import ServiceSettings
+
+    with TemporaryDirectory(prefix="isched-openapi-") as folder:
+        places = {"ISCHED_PATHS_STATE": folder, "ISCHED_PATHS_DATA": folder, "ISCHED_BATCH_KIND": "local", "ISCHED_SYSTEM_CONFIG": "/dev/null"}
+        centre = centre_of(load_config(directory=Path(folder), environment={**places, "XDG_CONFIG_HOME": folder}))
+        found = create_app(centre, ServiceSettings(key=b"\0" * 32)).openapi()
+        centre.engine.dispose()
+    return found
 
 
 def app_of_environment() -> FastAPI:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.linear import Sparse, highs, model
-from ischeduler.policies.problem import Floats, Ints
+from ischeduler.policies.problem import Flags, Floats, Ints
 
 FORBIDDEN = -1.0
 """Gains at or below 0 are never chosen; this marks what a job cannot use."""
@@ -84,55 +84,96 @@ def _value(chosen: Ints, worth: Floats) -> float:
     return float(worth[rows, chosen[rows]].sum())
 
 
-def _prices(worth: Floats, possible: Floats, units: Floats, kind: Ints, count: Floats) -> Floats:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Relaxed:
+    """The relaxation's numbers: gains (J, C) near one, which are open (0 or 1), what each configuration takes of each type (C, K), counts."""
+
+    gain: Floats
+    open: Floats
+    member: Floats
+    units: Floats
+    kind: Ints
+    count: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _At:
+    """A point, or a change of one: shares x (J, C), slacks v (J,) and w (K,), multipliers m (J,), price (K,) and z (J, C)."""
+
+    x: Floats
+    v: Floats
+    w: Floats
+    m: Floats
+    price: Floats
+    z: Floats
+
+
+def _prices(worth: Floats, possible: Flags, units: Floats, kind: Ints, count: Floats) -> Floats:
     """The duals (K,) of the counts in the linear relaxation, by Mehrotra's predictor and corrector."""
     scale = float(worth.max())
-    jobs, kinds = len(worth), len(count)
-    member = np.zeros((len(units), kinds))
+    member = np.zeros((len(units), len(count)))
     member[np.arange(len(units)), kind] = units
-    g, open_ = worth / scale, possible.astype(np.float64)
-    options = np.maximum(open_.sum(axis=1), 1.0)
-    load = ((open_ / options[:, None]) @ member).sum(axis=0)
-    fill = 0.5 * min(1.0, float(np.min(np.where(load > 0, count / np.maximum(load, 1e-300), 1.0))))
-    x = np.where(possible, fill / options[:, None], 1.0)
-    v, w = 1.0 - (x * open_).sum(axis=1), np.maximum(count - ((x * open_) @ member).sum(axis=0), 0.05 * np.maximum(count, 1.0))
-    mu = 0.5 * fill / float(options.mean())
-    m, price, z = mu / v, mu / w, np.where(possible, mu / x, 1.0)
-    pairs = float(open_.sum()) + jobs + kinds
+    r = _Relaxed(worth / scale, possible.astype(np.float64), member, units, kind, count)
+    at = _middle(r)
     for _ in range(INTERIOR_STEPS):
-        xr = x * open_
-        r2, r3 = 1.0 - xr.sum(axis=1) - v, count - (xr @ member).sum(axis=0) - w
-        rx = (m[:, None] + (price[kind] * units)[None, :] - g - z) * open_
-        mu = (float((xr * z).sum()) + float(v @ m) + float(w @ price)) / pairs
-        worst = max(float(np.abs(r2).max()), float((np.abs(r3) / (1.0 + count)).max()), float(np.abs(rx).max()))
-        if mu * pairs < 1e-7 * (1e-9 + float((g * xr).sum())) and worst < 1e-7:
+        following = _onward(r, at)
+        if following is None:
             break
-        d = xr / z
-        share = d @ member
-        c = d.sum(axis=1) + v / m
-        small = (d * (units * units)[None, :]).sum(axis=0)
-        system = np.diag(np.bincount(kind, small, kinds) + w / price) - (share / c[:, None]).T @ share
+        at = following
+    return np.where(at.price * count > 1e-7, at.price, 0.0) * scale
 
-        def direction(cx: Floats, cv: Floats, cw: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
-            h = (cx / x - rx) * open_  # noqa: B023
-            dh = d * h  # noqa: B023
-            e2 = dh.sum(axis=1) + cv / m - r2  # noqa: B023
-            rhs = (dh @ member).sum(axis=0) + cw / price - r3 - (share / c[:, None]).T @ e2  # noqa: B023
-            dp = np.linalg.solve(system + np.eye(kinds) * 1e-13 * np.trace(system), rhs)  # noqa: B023
-            dm = (e2 - share @ dp) / c  # noqa: B023
-            dx = dh - d * (dm[:, None] + (dp[kind] * units)[None, :])  # noqa: B023
-            return dx, (cv - v * dm) / m, (cw - w * dp) / price, dm, dp, (cx - z * dx) / x * open_  # noqa: B023
 
-        ax, av, aw, am, ap, az = direction(-xr * z, -v * m, -w * price)
-        primal, dual = _step(1.0, (x, ax), (v, av), (w, aw)), _step(1.0, (m, am), (price, ap), (z, az))
-        ahead = (float(((xr + primal * ax) * (z + dual * az) * open_).sum()) + float((v + primal * av) @ (m + dual * am))
-                 + float((w + primal * aw) @ (price + dual * ap))) / pairs
-        aim = mu * min(1.0, ahead / mu) ** 3
-        dx, dv, dw, dm, dp, dz = direction((aim - xr * z - ax * az) * open_, aim - v * m - av * am, aim - w * price - aw * ap)
-        primal, dual = _step(0.9995, (x, dx), (v, dv), (w, dw)), _step(0.9995, (m, dm), (price, dp), (z, dz))
-        x, v, w = x + primal * dx, v + primal * dv, w + primal * dw
-        m, price, z = m + dual * dm, price + dual * dp, z + dual * dz
-    return np.where(price * count > 1e-7, price, 0.0) * scale
+def _middle(r: _Relaxed) -> _At:
+    options = np.maximum(r.open.sum(axis=1), 1.0)
+    load: Floats = ((r.open / options[:, None]) @ r.member).sum(axis=0)
+    fill = 0.5 * min(1.0, float(np.min(np.where(load > 0, r.count / np.maximum(load, 1e-300), 1.0))))
+    x = np.where(r.open > 0, fill / options[:, None], 1.0)
+    v = 1.0 - (x * r.open).sum(axis=1)
+    w = np.maximum(r.count - ((x * r.open) @ r.member).sum(axis=0), 0.05 * np.maximum(r.count, 1.0))
+    mu = 0.5 * fill / float(options.mean())
+    return _At(x, v, w, mu / v, mu / w, np.where(r.open > 0, mu / x, 1.0))
+
+
+def _onward(r: _Relaxed, at: _At) -> _At | None:
+    """The next point; None when this one is the optimum."""
+    inside = at.x * r.open
+    time, room = 1.0 - inside.sum(axis=1) - at.v, r.count - (inside @ r.member).sum(axis=0) - at.w
+    shares = (at.m[:, None] + (at.price[r.kind] * r.units)[None, :] - r.gain - at.z) * r.open
+    pairs = float(r.open.sum()) + len(at.v) + len(at.w)
+    mu = (float((inside * at.z).sum()) + float(at.v @ at.m) + float(at.w @ at.price)) / pairs
+    worst = max(float(np.abs(time).max()), float((np.abs(room) / (1.0 + r.count)).max()), float(np.abs(shares).max()))
+    if mu * pairs < 1e-7 * (1e-9 + float((r.gain * inside).sum())) and worst < 1e-7:
+        return None
+    d = inside / at.z
+    part: Floats = d @ r.member
+    c = d.sum(axis=1) + at.v / at.m
+    squares = (d * (r.units * r.units)[None, :]).sum(axis=0)
+    system = np.diag(np.bincount(r.kind, squares, len(at.w)) + at.w / at.price) - (part / c[:, None]).T @ part
+    system = system + np.eye(len(at.w)) * 1e-13 * float(np.trace(system))
+
+    def direction(cx: Floats, cv: Floats, cw: Floats) -> _At:
+        dh = d * ((cx / at.x - shares) * r.open)
+        e2 = dh.sum(axis=1) + cv / at.m - time
+        rhs: Floats = (dh @ r.member).sum(axis=0) + cw / at.price - room - (part / c[:, None]).T @ e2
+        dp: Floats = np.asarray(np.linalg.solve(system, rhs), dtype=np.float64)
+        dm: Floats = (e2 - part @ dp) / c
+        dx = dh - d * (dm[:, None] + (dp[r.kind] * r.units)[None, :])
+        return _At(dx, (cv - at.v * dm) / at.m, (cw - at.w * dp) / at.price, dm, dp, (cx - at.z * dx) / at.x * r.open)
+
+    look = direction(-inside * at.z, -at.v * at.m, -at.w * at.price)
+    primal, dual = _steps(1.0, at, look)
+    ahead = (float(((inside + primal * look.x) * (at.z + dual * look.z) * r.open).sum())
+             + float((at.v + primal * look.v) @ (at.m + dual * look.m)) + float((at.w + primal * look.w) @ (at.price + dual * look.price))) / pairs
+    aim = mu * min(1.0, ahead / mu) ** 3
+    go = direction((aim - inside * at.z - look.x * look.z) * r.open, aim - at.v * at.m - look.v * look.m, aim - at.w * at.price - look.w * look.price)
+    primal, dual = _steps(0.9995, at, go)
+    return _At(at.x + primal * go.x, at.v + primal * go.v, at.w + primal * go.w,
+               at.m + dual * go.m, at.price + dual * go.price, at.z + dual * go.z)
+
+
+def _steps(short: float, at: _At, go: _At) -> tuple[float, float]:
+    """The largest primal and dual steps <= 1, ``short`` of the boundary."""
+    return (_step(short, (at.x, go.x), (at.v, go.v), (at.w, go.w)), _step(short, (at.m, go.m), (at.price, go.price), (at.z, go.z)))
 
 
 def _step(short: float, *moves: tuple[Floats, Floats]) -> float:
@@ -166,7 +207,7 @@ def _repaired(reduced: Floats, units: Floats, kind: Ints, count: Floats) -> Ints
     return chosen
 
 
-def _filled(chosen: Ints, worth: Floats, possible: Floats, units: Floats, kind: Ints, count: Floats) -> Ints:
+def _filled(chosen: Ints, worth: Floats, possible: Flags, units: Floats, kind: Ints, count: Floats) -> Ints:
     """The best single improvement that fits, again and again; a pass over all pairs is one array operation."""
     chosen = chosen.copy()
     free = count - np.bincount(kind[chosen[chosen >= 0]], units[chosen[chosen >= 0]], len(count))

@@ -20,7 +20,7 @@ from ischeduler.core.estimate import Estimate
 from ischeduler.policies.problem import Floats, Throughputs
 
 Z90 = 1.2815515655446004
-FREE_SCALE = 100.0
+FREE_SCALE = 1e4
 """Variance of a job's own scale in the logarithm: nothing is known of it beforehand."""
 SHARED_ERROR = {"given": 0.35, "profile": 0.10, "history": 0.05, "live": 0.02, "trace": 0.05, "analytic": 0.25}
 """Standard deviation (log) of the error all figures of a source share, by basis: what people say is off by a third, what was just seen by 2 %."""

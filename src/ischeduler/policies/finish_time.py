@@ -11,6 +11,9 @@ steps_left_j / (rho D_j - elapsed_j): a max-min programme whose level t(rho) mus
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from ischeduler.policies.packing import PackedLevels
@@ -47,44 +50,53 @@ def allocate(
     left = np.maximum(jobs.steps_left, 1e-9 * np.maximum(jobs.total_steps, 1e-300))
     elapsed = np.maximum(now - jobs.arrived_s, 0.0)
     fair = done + left / alone
+    found = _smallest_ratio(_Ages(rate, left, elapsed, fair), _levels(jobs, throughputs, accelerators, rate, objective))
+    return replace(found, memory=memory)
+
+
+Levels = Callable[[Floats], tuple[Allocation, Floats]]
+"""Max-min with these speeds (J, K): the allocation and the duals (J,)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ages:
+    """Rates (J, K); steps left, time since arrival, and the time all of it would take alone (J,)."""
+
+    rate: Floats
+    left: Floats
+    elapsed: Floats
+    fair: Floats
+
+
+def _levels(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats, objective: Objective) -> Levels:
     if objective.sharing:
-        packed = PackedLevels(jobs, throughputs, accelerators, rate)
-        return _smallest_ratio(jobs, rate, left, elapsed, fair, packed.solve, memory, accelerators)
+        return PackedLevels(jobs, throughputs, accelerators, rate).solve
 
     def plain(speed: Floats) -> tuple[Allocation, Floats]:
         found = raise_level(speed, jobs.accelerators, accelerators.count)
         return allocation(jobs, accelerators, found.share, value=found.level, score=(speed * found.share).sum(axis=1)), found.worth
 
-    return _smallest_ratio(jobs, rate, left, elapsed, fair, plain, memory, accelerators)
+    return plain
 
 
-def _smallest_ratio(jobs: Jobs, rate: Floats, left: Floats, elapsed: Floats, fair: Floats, solve, memory, accelerators) -> Allocation:  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    low = float(np.max(elapsed / fair))
-    rho = max(float(np.max((elapsed + left / rate.max(axis=1)) / fair)), low * (1 + 1e-9))
-    best = None
-    high = np.inf
-    for _ in range(NEWTON_STEPS):
-        room = rho * fair - elapsed
-        speed = rate * (room / left)[:, None]
-        found, worth = solve(speed)
-        best = found
-        if abs(found.value - 1.0) < CLOSE:
+def _smallest_ratio(a: _Ages, levels: Levels) -> Allocation:
+    """Newton on rho until the level is 1, kept between what is known to be too small and too large."""
+    low, high = float(np.max(a.elapsed / a.fair)), float("inf")
+    rho = max(float(np.max((a.elapsed + a.left / a.rate.max(axis=1)) / a.fair)), low * (1 + 1e-9))
+    for step in range(NEWTON_STEPS):
+        room = rho * a.fair - a.elapsed
+        found, worth = levels(a.rate * (room / a.left)[:, None])
+        paces = np.asarray(found.score)
+        if abs(found.value - 1.0) < CLOSE or step == NEWTON_STEPS - 1:
             break
-        if found.value > 1.0:
-            high = min(high, rho)
-        else:
-            low = max(low, rho)
-        slope = float(np.dot(worth, found.score * fair / room))
-        step = (1.0 - found.value) / slope if slope > 0 else np.inf
-        following = rho + step
+        low, high = (low, min(high, rho)) if found.value > 1.0 else (max(low, rho), high)
+        slope = float(np.dot(worth, paces * a.fair / room))
+        following = rho + (1.0 - found.value) / slope if slope > 0 else float("inf")
         if not low < following < high:
             following = 0.5 * (low + high) if np.isfinite(high) else 2.0 * rho
         if abs(following - rho) <= 1e-12 * rho:
             break
         rho = following
-    assert best is not None
-    reached = best.score * left / np.maximum(rho * fair - elapsed, 1e-300)
-    ratio = (elapsed + left / np.maximum(reached, 1e-300)) / fair
-    return replace(best, value=float(np.max(ratio)), score=-ratio, memory=memory)
+    reached = paces * a.left / np.maximum(rho * a.fair - a.elapsed, 1e-300)  # pyright: ignore[reportPossiblyUnboundVariable]
+    ratio = (a.elapsed + a.left / np.maximum(reached, 1e-300)) / a.fair
+    return replace(found, value=float(np.max(ratio)), score=-ratio)  # pyright: ignore[reportPossiblyUnboundVariable]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.lots import Lots
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs, Objective, Throughputs, rates
+from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Objective, Throughputs, rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def allocate(
     return Allocation(jobs.ids, accelerators.types, np.where(rate > 0, share, 0.0), rows, both, memory=kept)
 
 
-def _even(rows, parts: int, jobs: Jobs, accelerators: Accelerators, shape: tuple[int, ...]) -> Floats:
+def _even(rows: Ints, parts: int, jobs: Jobs, accelerators: Accelerators, shape: tuple[int, ...]) -> Floats:
     share = np.zeros(shape)
     share[rows] = accelerators.count[None, :] / max(parts, 1) / jobs.accelerators[rows][:, None]
     return share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)

@@ -15,13 +15,15 @@ unknowns (the prices and t): O(J K^2) per iteration, 10 to 25 iterations whateve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ischeduler.policies.problem import Flags, Floats
 
 STEPS = 80
+NEAR = 1e-4
+"""A gap and residual from which on the best point is kept."""
 SHORT = 0.9995
 """How much of the way to the boundary a step may go at most."""
 
@@ -78,128 +80,196 @@ def start(p: Programme) -> Point:
     return Point(x, u, v, w, t, mu / u, mu / v, mu / w, np.where(p.runs, mu / x, 1.0))
 
 
-def _largest(values: Floats, change: Floats) -> float:
-    """The largest step <= 1 that keeps ``values + step * change`` above zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        worst = float(np.min(change / values))
-    return 1.0 if worst >= -1.0 else -1.0 / worst
+@dataclass(frozen=True, slots=True, eq=False)
+class _Residuals:
+    """What the equations of demand, time, capacity, shares and level lack, the mean complementarity ``mu``, and both measures of how far."""
+
+    demand: Floats
+    time: Floats
+    room: Floats
+    shares: Floats
+    level: float
+    mu: float
+    gap: float
+    residual: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """Each job's 2x2 block, with demands measured from the speed ``base``, and the small system they meet in (also ``scaled`` by ``even``)."""
+
+    d: Floats
+    base: Floats
+    off: Floats
+    da: Floats
+    a: Floats
+    b: Floats
+    c: Floats
+    inverse: Floats
+    small: Floats
+    even: Floats
+    scaled: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Move:
+    """A change of every part of a point."""
+
+    x: Floats
+    u: Floats
+    v: Floats
+    w: Floats
+    t: float
+    y: Floats
+    m: Floats
+    price: Floats
+    z: Floats
 
 
 def solve(p: Programme, at: Point, tolerance: float) -> Point:
-    """Iterate from ``at`` until gap and residuals are below ``tolerance`` (relative); the last point, whether or not they are."""
-    runs, speed, size, n = p.runs.astype(np.float64), p.speed, p.size, p.copies
-    kinds, ns = len(p.count), p.copies * p.size
-    x, u, v, w, t, y, m, price, z = at.x, at.u, at.v, at.w, at.t, at.y, at.m, at.price, at.z
-    pairs = float(np.dot(runs.sum(axis=0), n)) + 2.0 * float(n.sum()) + kinds
-    gap = residual = float("inf")
-    step, best = 0, None
-    for step in range(STEPS):  # noqa: B007
-        xr = x * runs
-        r1 = p.floor - (speed * xr).sum(axis=0) + p.need * t + u
-        r2 = 1.0 - xr.sum(axis=0) - v
-        r3 = p.count - xr @ ns - w
-        rx = -(p.gain + speed * y - m - size * price[:, None] + z) * runs
-        rt = p.level_gain - float(np.dot(n * p.need, y))
-        mu = (float(np.dot((xr * z).sum(axis=0) + u * y + v * m, n)) + float(np.dot(w, price))) / pairs
-        worth = p.level_gain * t + float(np.dot((p.gain * xr).sum(axis=0), n))
-        gap = mu * pairs / (1e-12 + abs(worth))
-        residual = max(
-            float(np.abs(r1).max()), float(np.abs(r2).max()), float((np.abs(r3) / p.count).max()),
-            float(np.abs(rx).max()) / (1.0 + float(y.max())), abs(rt) / (1.0 + p.level_gain))
-        if gap < tolerance and residual < tolerance:
-            break
-        merit = max(gap, residual)
-        here = Point(x, u, v, w, t, y, m, price, z, step, gap, residual)
-        if merit < 1e-4 and (best is None or merit < max(best.gap, best.residual)):
+    """Iterate from ``at`` until gap and residuals are below ``tolerance`` (relative); the best point near the end, should the digits run out."""
+    here, best = at, at
+    for iteration in range(STEPS):
+        lacks = _residuals(p, here)
+        here = replace(here, iterations=iteration, gap=lacks.gap, residual=lacks.residual)
+        merit, reached = max(here.gap, here.residual), max(best.gap, best.residual)
+        if merit < tolerance:
+            return here
+        if merit < min(NEAR, reached):
             best = here
-        elif best is not None and not merit < 1e4 * max(best.gap, best.residual):
+        elif reached < NEAR and not merit < 1e4 * reached:
             break
-        d = xr / z
-        # Demands are measured from the speed of the job's main type, or a job that is all on one type would lose its digits; a job with
-        # time to spare would lose them by that.
-        base = np.take_along_axis(speed, d.argmax(axis=0)[None, :], axis=0)[0]
-        free_time, free_need = v / m, u / y
-        base = np.where(free_time < d.max(axis=0), base, 0.0)
-        off = speed - base
-        da = d * off
-        big_a = (da * off).sum(axis=0) + free_need + base * base * free_time
-        big_b, big_c = da.sum(axis=0) - base * free_time, d.sum(axis=0) + free_time
-        # The small system, written so that nothing large cancels when one type carries a job: determinant, off-diagonal entries and row
-        # sums of each job's block are sums of terms of one sign, or nearly so.
-        det = free_need * free_time + free_need * d.sum(axis=0) + free_time * (d * speed * speed).sum(axis=0)
-        for k in range(kinds):
-            for other in range(k):
-                det += d[k] * d[other] * (speed[k] - speed[other]) ** 2
-        inv = 1.0 / det
-        weight = ns * size
-        small = np.zeros((kinds + 1, kinds + 1))
-        for k in range(kinds):
-            row = free_need.copy()
-            for m_ in range(kinds):
-                row += d[m_] * speed[m_] * (speed[m_] - speed[k])
-            small[k, k] += float(np.dot(weight, d[k] * free_time * inv * row)) + w[k] / price[k]
-            for other in range(k):
-                cell = free_need + speed[k] * speed[other] * free_time
-                for m_ in range(kinds):
-                    if m_ not in (k, other):
-                        cell += d[m_] * (speed[m_] - speed[k]) * (speed[m_] - speed[other])
-                value = float(np.dot(weight, d[k] * d[other] * inv * cell))
-                small[k, other] -= value
-                small[other, k] -= value
-                small[k, k] += value
-                small[other, other] += value
-        cross = (big_c * da - big_b * d) * (inv * ns * p.need)
-        small[:kinds, kinds] = small[kinds, :kinds] = -cross.sum(axis=1)
-        small[kinds, kinds] = -float(np.dot(big_c * inv * p.need * p.need, n))
-        small[kinds, kinds] = small[kinds, kinds] * (1.0 + 1e-14) or -1.0
-        if not np.isfinite(small).all():
+        blocks = _blocks(p, here)
+        if blocks is None:
             break
-        even = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(small)), 1e-200))
-        scaled = small * even[:, None] * even
+        here = _advanced(p, here, lacks, blocks)
+    return best if max(best.gap, best.residual) < NEAR else here
 
-        def direction(cx: Floats, cu: Floats, cv: Floats, cw: Floats):
-            h = (cx / x - rx) * runs  # noqa: B023
-            e2 = (d * h).sum(axis=0) - r2 + cv / m  # noqa: B023
-            e1 = r1 - base * r2 + cu / y + base * cv / m - (da * h).sum(axis=0)  # noqa: B023
-            dy0 = (big_c * e1 + big_b * e2) * inv  # noqa: B023
-            dm0 = (big_b * e1 + big_a * e2) * inv  # noqa: B023
-            rhs = np.empty(kinds + 1)
-            rhs[:kinds] = (da * dy0 - d * dm0 + d * h) @ ns + cw / price - r3  # noqa: B023
-            rhs[kinds] = float(np.dot(n * p.need, dy0)) - rt  # noqa: B023
-            # The level's column enters with the other sign than the prices'.
-            answer = _eliminated(scaled, rhs * even) * even  # noqa: B023
-            answer = answer + _eliminated(scaled, (rhs - small @ answer) * even) * even  # noqa: B023
-            dp, dt = answer[:kinds], answer[kinds]
-            lead_a = size * (dp @ da) + p.need * dt  # noqa: B023
-            lead_d = size * (dp @ d)  # noqa: B023
-            dy = dy0 + (big_c * lead_a - big_b * lead_d) * inv  # noqa: B023
-            dm = dm0 + (big_b * lead_a - big_a * lead_d) * inv  # noqa: B023
-            dx = d * (off * dy - dm - size * dp[:, None] + h)  # noqa: B023
-            dm += base * dy  # noqa: B023
-            dz = (cx - z * dx) / x * runs  # noqa: B023
-            return dx, (cu - u * dy) / y, (cv - v * dm) / m, (cw - w * dp) / price, dt, dy, dm, dp, dz  # noqa: B023
 
-        ax, au, av, aw, _, ay, am, ap, az = direction(-xr * z, -u * y, -v * m, -w * price)
-        primal = min(_largest(x, ax), _largest(u, au), _largest(v, av), _largest(w, aw))
-        dual = min(_largest(y, ay), _largest(m, am), _largest(price, ap), _largest(z, az))
-        ahead = (
-            float(np.dot(((xr + primal * ax) * (z + dual * az) * runs).sum(axis=0) + (u + primal * au) * (y + dual * ay)
-                         + (v + primal * av) * (m + dual * am), n))
-            + float(np.dot(w + primal * aw, price + dual * ap))) / pairs
-        aim = mu * min(1.0, (ahead / mu)) ** 3
-        dx, du, dv, dw, dt, dy, dm, dp, dz = direction(
-            (aim - xr * z - ax * az) * runs, aim - u * y - au * ay, aim - v * m - av * am, aim - w * price - aw * ap)
-        primal = min(1.0, SHORT * min(_largest(x, dx), _largest(u, du), _largest(v, dv), _largest(w, dw)))
-        dual = min(1.0, SHORT * min(_largest(y, dy), _largest(m, dm), _largest(price, dp), _largest(z, dz)))
-        x, u, v, w, t = x + primal * dx, u + primal * du, v + primal * dv, w + primal * dw, t + primal * dt
-        y, m, price, z = y + dual * dy, m + dual * dm, price + dual * dp, z + dual * dz
-    last = Point(x, u, v, w, t, y, m, price, z, step, gap, residual)
-    # The best point near the end, should the digits have run out after it.
-    return last if best is None or max(gap, residual) <= max(best.gap, best.residual) else best
+def _pairs(p: Programme) -> float:
+    return float(np.dot(p.runs.sum(axis=0), p.copies)) + 2.0 * float(p.copies.sum()) + len(p.count)
+
+
+def _residuals(p: Programme, at: Point) -> _Residuals:
+    n, inside = p.copies, at.x * p.runs
+    demand = p.floor - (p.speed * inside).sum(axis=0) + p.need * at.t + at.u
+    time = 1.0 - inside.sum(axis=0) - at.v
+    room = p.count - inside @ (n * p.size) - at.w
+    shares = -(p.gain + p.speed * at.y - at.m - p.size * at.price[:, None] + at.z) * p.runs
+    level = p.level_gain - float(np.dot(n * p.need, at.y))
+    total = float(np.dot((inside * at.z).sum(axis=0) + at.u * at.y + at.v * at.m, n)) + float(np.dot(at.w, at.price))
+    worth = p.level_gain * at.t + float(np.dot((p.gain * inside).sum(axis=0), n))
+    residual = max(
+        float(np.abs(demand).max()), float(np.abs(time).max()), float((np.abs(room) / p.count).max()),
+        float(np.abs(shares).max()) / (1.0 + float(at.y.max())), abs(level) / (1.0 + p.level_gain))
+    return _Residuals(demand, time, room, shares, level, total / _pairs(p), total / (1e-12 + abs(worth)), residual)
+
+
+def _blocks(p: Programme, at: Point) -> _Blocks | None:
+    """None when the digits have run out."""
+    d = at.x / at.z * p.runs
+    free_time, free_need = at.v / at.m, at.u / at.y
+    # Demands are measured from the speed of the job's main type, or a job that is all on one type would lose its digits; a job with
+    # time to spare would lose them by that.
+    main = np.take_along_axis(p.speed, d.argmax(axis=0)[None, :], axis=0)[0]
+    base = np.where(free_time < d.max(axis=0), main, 0.0)
+    off = p.speed - base
+    da = d * off
+    a = (da * off).sum(axis=0) + free_need + base * base * free_time
+    b, c = da.sum(axis=0) - base * free_time, d.sum(axis=0) + free_time
+    inverse = 1.0 / _determinant(p.speed, d, free_time, free_need)
+    small = _small_system(p, at, d, free_time, free_need, inverse)
+    kinds = len(p.count)
+    cross = (c * da - b * d) * (inverse * p.copies * p.size * p.need)
+    small[:kinds, kinds] = small[kinds, :kinds] = -cross.sum(axis=1)
+    # Without a level its unknown is alone, and 0.
+    small[kinds, kinds] = -float(np.dot(c * inverse * p.need * p.need, p.copies)) * (1.0 + 1e-14) or -1.0
+    if not np.isfinite(small).all():
+        return None
+    even = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(small)), 1e-200))
+    return _Blocks(d, base, off, da, a, b, c, inverse, small, even, small * even[:, None] * even)
+
+
+def _determinant(speed: Floats, d: Floats, free_time: Floats, free_need: Floats) -> Floats:
+    """Of every job's block: a sum of terms of one sign, so that nothing large cancels when one type carries a job."""
+    total = free_need * free_time + free_need * d.sum(axis=0) + free_time * (d * speed * speed).sum(axis=0)
+    for k in range(len(d)):
+        for other in range(k):
+            total += d[k] * d[other] * (speed[k] - speed[other]) ** 2
+    return total
+
+
+def _small_system(p: Programme, at: Point, d: Floats, free_time: Floats, free_need: Floats, inverse: Floats) -> Floats:
+    """The prices' part of the system, from off-diagonal entries and row sums of each job's part: of one sign, or nearly so."""
+    kinds, speed, weight = len(p.count), p.speed, p.copies * p.size * p.size
+    small = np.zeros((kinds + 1, kinds + 1))
+    for k in range(kinds):
+        row = free_need + (d * speed * (speed - speed[k])).sum(axis=0)
+        small[k, k] += float(np.dot(weight, d[k] * free_time * inverse * row)) + at.w[k] / at.price[k]
+        for other in range(k):
+            rest = (d * (speed - speed[k]) * (speed - speed[other])).sum(axis=0)
+            value = float(np.dot(weight, d[k] * d[other] * inverse * (free_need + speed[k] * speed[other] * free_time + rest)))
+            small[k, other] -= value
+            small[other, k] -= value
+            small[k, k] += value
+            small[other, other] += value
+    return small
+
+
+def _direction(p: Programme, at: Point, lacks: _Residuals, g: _Blocks, cx: Floats, cu: Floats, cv: Floats, cw: Floats) -> _Move:
+    """Newton's step to these products of the complementary pairs."""
+    kinds, ns = len(p.count), p.copies * p.size
+    h = (cx / at.x - lacks.shares) * p.runs
+    e2 = (g.d * h).sum(axis=0) - lacks.time + cv / at.m
+    e1 = lacks.demand - g.base * lacks.time + cu / at.y + g.base * cv / at.m - (g.da * h).sum(axis=0)
+    dy0, dm0 = (g.c * e1 + g.b * e2) * g.inverse, (g.b * e1 + g.a * e2) * g.inverse
+    rhs = np.empty(kinds + 1)
+    rhs[:kinds] = (g.da * dy0 - g.d * dm0 + g.d * h) @ ns + cw / at.price - lacks.room
+    rhs[kinds] = float(np.dot(p.copies * p.need, dy0)) - lacks.level
+    answer = _eliminated(g.scaled, rhs * g.even) * g.even
+    answer = answer + _eliminated(g.scaled, (rhs - g.small @ answer) * g.even) * g.even
+    dp, dt = answer[:kinds], float(answer[kinds])
+    lead_a, lead_d = p.size * (dp @ g.da) + p.need * dt, p.size * (dp @ g.d)
+    dy = dy0 + (g.c * lead_a - g.b * lead_d) * g.inverse
+    dm = dm0 + (g.b * lead_a - g.a * lead_d) * g.inverse
+    dx = g.d * (g.off * dy - dm - p.size * dp[:, None] + h)
+    dm = dm + g.base * dy
+    dz = (cx - at.z * dx) / at.x * p.runs
+    return _Move(dx, (cu - at.u * dy) / at.y, (cv - at.v * dm) / at.m, (cw - at.w * dp) / at.price, dt, dy, dm, dp, dz)
 
 
 def _eliminated(matrix: Floats, rhs: Floats) -> Floats:
     try:
-        return np.linalg.solve(matrix, rhs)
+        return np.asarray(np.linalg.solve(matrix, rhs), dtype=np.float64)
     except np.linalg.LinAlgError:
-        return np.linalg.lstsq(matrix, rhs, rcond=1e-15)[0]
+        return np.asarray(np.linalg.lstsq(matrix, rhs, rcond=1e-15)[0], dtype=np.float64)
+
+
+def _largest(*moves: tuple[Floats, Floats]) -> float:
+    """The largest step <= 1 that keeps every value above zero."""
+    worst = min(float(np.min(change / value)) for value, change in moves)
+    return 1.0 if worst >= -1.0 else -1.0 / worst
+
+
+def _reaches(at: Point, go: _Move) -> tuple[float, float]:
+    """The largest primal and dual steps."""
+    return (_largest((at.x, go.x), (at.u, go.u), (at.v, go.v), (at.w, go.w)),
+            _largest((at.y, go.y), (at.m, go.m), (at.price, go.price), (at.z, go.z)))
+
+
+def _advanced(p: Programme, at: Point, lacks: _Residuals, blocks: _Blocks) -> Point:
+    """One predictor, which sees how far the optimum can be approached at once, and one corrector towards a centre chosen by that."""
+    inside = at.x * p.runs
+    look = _direction(p, at, lacks, blocks, -inside * at.z, -at.u * at.y, -at.v * at.m, -at.w * at.price)
+    primal, dual = _reaches(at, look)
+    ahead = float(np.dot(
+        ((inside + primal * look.x) * (at.z + dual * look.z) * p.runs).sum(axis=0) + (at.u + primal * look.u) * (at.y + dual * look.y)
+        + (at.v + primal * look.v) * (at.m + dual * look.m), p.copies)) + float(np.dot(at.w + primal * look.w, at.price + dual * look.price))
+    aim = lacks.mu * min(1.0, ahead / _pairs(p) / lacks.mu) ** 3
+    go = _direction(
+        p, at, lacks, blocks, (aim - inside * at.z - look.x * look.z) * p.runs, aim - at.u * at.y - look.u * look.y,
+        aim - at.v * at.m - look.v * look.m, aim - at.w * at.price - look.w * look.price)
+    primal, dual = (min(1.0, SHORT * step) for step in _reaches(at, go))
+    return Point(
+        at.x + primal * go.x, at.u + primal * go.u, at.v + primal * go.v, at.w + primal * go.w, at.t + primal * go.t,
+        at.y + dual * go.y, at.m + dual * go.m, at.price + dual * go.price, at.z + dual * go.z)

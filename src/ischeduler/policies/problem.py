@@ -6,9 +6,9 @@ J jobs, K accelerator types, C job classes, E entities, P pairs of jobs that sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -275,8 +275,15 @@ class Allocation:
         return {i: {t: float(x) for t, x in zip(self.types, row, strict=True) if x > 0} for i, row in zip(self.ids, total, strict=True)}
 
 
-AllocateFunction = Callable[[Jobs, Throughputs, Accelerators, Objective, float, Allocation | None], Allocation]
-"""``allocate(jobs, throughputs, accelerators, objective, now, previous)``: pure; ``previous`` warms it up or carries its memory."""
+class AllocationPolicy(Protocol):
+    """Which of many jobs gets which accelerator type for what share of time. Pure: same arguments, same answer."""
+
+    def __call__(
+        self, jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, objective: Objective, now: float,
+        previous: Allocation | None = None,
+    ) -> Allocation:
+        """Shares that fit; ``previous`` carries the policy's memory. Raises IschedError with one sentence."""
+        ...
 
 
 def rates(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, objective: Objective) -> Floats:

@@ -65,52 +65,91 @@ def most_gain(
     return _solve(pace, np.zeros(jobs), np.full(jobs, -1.0) if floor is None else floor, size, count, gain, tolerance, twin)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Classes:
+    """Which jobs are identical: ``first`` job of each class, class ``of`` each job, ``copies`` in it; None, None and ones where few are."""
+
+    first: Ints | None
+    of: Ints | None
+    copies: Floats
+
+    def pick(self, by_job: Floats) -> Floats:
+        return by_job if self.first is None else by_job[self.first]
+
+    def spread(self, by_class: Floats) -> Floats:
+        return by_class if self.of is None else by_class[self.of]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scales:
+    """What the kernel's numbers are times: a job's demand by ``scale``, the level by ``stretch``, gains by ``unit``."""
+
+    scale: Floats
+    stretch: float
+    unit: float
+
+
 def _solve(
     speed: Floats, need: Floats, floor: Floats, size: Any, count: Floats, gain: Floats | None, tolerance: float, twin: bool,
 ) -> Shares:
-    jobs, kinds = speed.shape
-    open_types = np.flatnonzero(count > 0)
-    if jobs == 0 or len(open_types) == 0:
+    jobs, kinds = len(speed), len(count)
+    there = np.flatnonzero(count > 0)
+    if jobs == 0 or len(there) == 0:
         return Shares(np.zeros((jobs, kinds)), 0.0, np.zeros(kinds), np.zeros(jobs), np.zeros(jobs), 0)
     sizes = np.asarray(size, dtype=np.float64)
-    rows = [np.ascontiguousarray(speed[:, open_types]), need[:, None], floor[:, None], sizes[:, None]]
-    if gain is not None:
-        rows.append(np.ascontiguousarray(gain[:, open_types]))
-    first, of, copies = _classes(rows, jobs)
-    pick = (lambda a: a) if first is None else (lambda a: a[first])
-    fast, wanted, least = pick(rows[0]), pick(need), pick(floor)
-    scale = np.maximum(fast.max(axis=1), 1e-300)
-    wanted, least = wanted / scale, least / scale
-    reward = None if gain is None else pick(rows[4])
-    unit = 1.0 if reward is None else max(float(np.mean(reward.max(axis=1))), 1e-300)
-    mean_need = float(np.dot(copies, wanted)) / float(copies.sum())
-    stretch = 1.0 / mean_need if mean_need > 0 else 1.0
-    runs = fast > 0
-    if reward is not None:
-        runs |= reward > 0
-        least = np.where(least < 0, -1.0, least)
-    programme = Programme(
-        speed=np.ascontiguousarray((fast / scale[:, None]).T), runs=np.ascontiguousarray(runs.T), need=np.ascontiguousarray(wanted * stretch),
-        floor=np.ascontiguousarray(least), size=np.ascontiguousarray(pick(sizes)), copies=copies, count=np.ascontiguousarray(count[open_types]),
-        gain=np.zeros((len(open_types), len(fast))) if reward is None else np.ascontiguousarray((reward / unit).T),
-        level_gain=0.0 if reward is not None else float(copies.sum()))
+    fast = np.ascontiguousarray(speed[:, there])
+    reward = None if gain is None else np.ascontiguousarray(gain[:, there])
+    rows = [fast, need[:, None], floor[:, None], sizes[:, None]]
+    same = _classes(rows if reward is None else [*rows, reward], jobs)
+    programme, scales = _scaled(
+        same.pick(fast), same.pick(need), same.pick(floor), same.pick(sizes), same.copies, count[there],
+        None if reward is None else same.pick(reward))
     point = run(programme, interior.start(programme), tolerance, twin=twin)
     if not (point.gap < ACCEPTED and point.residual < ACCEPTED):
         point = _by_highs(programme)
     x = _fitted(programme, point)
-    reached = (programme.speed * x).sum(axis=0)
-    if reward is None:
-        wanting = wanted > 0
-        level = float(np.min((reached[wanting] - least[wanting]) / wanted[wanting])) if wanting.any() else float("inf")
-        worth_unit = stretch / programme.level_gain
-    else:
-        level = float(np.dot((programme.gain * x).sum(axis=0), copies)) * unit
-        worth_unit = unit
+    level, unit = _reached(programme, x, scales)
     share, price = np.zeros((jobs, kinds)), np.zeros(kinds)
-    share[:, open_types] = x.T if of is None else x.T[of]
-    price[open_types] = point.price * worth_unit
-    spread = (lambda a: a) if of is None else (lambda a: a[of])
-    return Shares(share, level, price, spread(point.y * worth_unit / scale), spread(point.m * worth_unit), point.iterations)
+    share[:, there] = same.spread(np.ascontiguousarray(x.T))
+    price[there] = point.price * unit
+    return Shares(share, level, price, same.spread(point.y * unit / scales.scale), same.spread(point.m * unit), point.iterations)
+
+
+def _scaled(
+    fast: Floats, need: Floats, floor: Floats, size: Floats, copies: Floats, count: Floats, reward: Floats | None,
+) -> tuple[Programme, _Scales]:
+    """The kernel's programme, all its numbers near one; types first."""
+    scale = np.maximum(fast.max(axis=1), 1e-300)
+    wanted, least, runs = need / scale, floor / scale, fast > 0
+    unit = 1.0
+    gain = np.zeros(fast.shape)
+    if reward is not None:
+        unit = max(float(np.mean(reward.max(axis=1))), 1e-300)
+        gain, runs = reward / unit, runs | (reward > 0)
+        least = np.where(least < 0, -1.0, least)
+    mean = float(np.dot(copies, wanted)) / float(copies.sum())
+    stretch = 1.0 / mean if mean > 0 else 1.0
+    programme = Programme(
+        speed=_turned(fast / scale[:, None]), runs=np.ascontiguousarray(np.transpose(runs)), need=wanted * stretch, floor=least,
+        size=np.ascontiguousarray(size), copies=copies, count=np.ascontiguousarray(count), gain=_turned(gain),
+        level_gain=float(copies.sum()) if reward is None else 0.0)
+    return programme, _Scales(scale, stretch, unit)
+
+
+def _turned(table: Floats) -> Floats:
+    return np.ascontiguousarray(np.transpose(table))
+
+
+def _reached(p: Programme, x: Floats, scales: _Scales) -> tuple[float, float]:
+    """(the level or the gain of the shares as they are, what a multiplier of the kernel is worth in the objective's unit)."""
+    if p.level_gain == 0.0:
+        return float(np.dot((p.gain * x).sum(axis=0), p.copies)) * scales.unit, scales.unit
+    wanting = p.need > 0
+    unit = scales.stretch / p.level_gain
+    if not wanting.any():
+        return float("inf"), unit
+    slack: Floats = ((p.speed * x).sum(axis=0) - p.floor)[wanting] / p.need[wanting]
+    return float(slack.min()) * scales.stretch, unit
 
 
 def run(programme: Programme, at: Point, tolerance: float, *, twin: bool = False) -> Point:
@@ -131,10 +170,10 @@ def _by_highs(p: Programme) -> Point:
     """The programme by a general solver: for floors that leave no inside. NoShares when they cannot hold."""
     from ischeduler.policies.linear import Sparse, maximise
 
-    kinds, jobs = p.speed.shape
+    kinds, jobs = int(p.speed.shape[0]), int(p.speed.shape[1])
     kind, job = np.nonzero(p.runs)
     at, n = np.arange(len(kind)), len(kind)
-    demand = np.arange(jobs)
+    demand = np.arange(jobs, dtype=np.int64)
     matrix = Sparse(
         np.concatenate([job, demand, jobs + job, 2 * jobs + kind]), np.concatenate([at, np.full(jobs, n), at, at]),
         np.concatenate([-p.speed[kind, job], p.need, np.ones(n), (p.copies * p.size)[job]]), 2 * jobs + kinds, n + 1)
@@ -145,7 +184,7 @@ def _by_highs(p: Programme) -> Point:
         raise NoShares("The shares could not be computed: the floors asked for leave no room, or hardly any; lower them a little.") from None
     x = np.zeros((kinds, jobs))
     x[kind, job] = found[:n]
-    nothing = np.zeros(jobs)
+    nothing: Floats = np.zeros(jobs)
     return Point(x, nothing, nothing, np.zeros(kinds), float(found[n]), dual[:jobs] / p.copies, dual[jobs : 2 * jobs] / p.copies,
                  dual[2 * jobs :], np.zeros_like(x), 0, 0.0, 0.0)
 
@@ -168,17 +207,17 @@ def _fitted(p: Programme, point: Point) -> Floats:
     return x * np.minimum(1.0, p.count / np.maximum(used, 1e-300))[:, None]
 
 
-def _classes(rows: list[Floats], jobs: int) -> tuple[Ints | None, Ints | None, Floats]:
-    """Identical jobs: (row of the first of each class, class of each job, jobs in each class); (None, None, ones) where few are."""
+def _classes(rows: list[Floats], jobs: int) -> _Classes:
+    """Find identical jobs by a hash of their numbers, which is then checked."""
     if jobs >= MERGE_FROM:
-        table = np.concatenate(rows, axis=1) if len(rows) > 1 else rows[0]
+        table = np.concatenate(rows, axis=1)
         bits = np.ascontiguousarray(table).view(np.uint64)
         key = np.zeros(jobs, dtype=np.uint64)
         with np.errstate(over="ignore"):
-            for column in bits.T:
-                key = (key ^ column) * np.uint64(0x9E3779B97F4A7C15)
+            for k in range(bits.shape[1]):
+                key = (key ^ bits[:, k]) * np.uint64(0x9E3779B97F4A7C15)
                 key ^= key >> np.uint64(29)
         _, first, of, number = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         if 2 * len(first) <= jobs and np.array_equal(table[first][of], table):
-            return first, of, number.astype(np.float64)
-    return None, None, np.ones(jobs)
+            return _Classes(first.astype(np.int64), of.astype(np.int64), number.astype(np.float64))
+    return _Classes(None, None, np.ones(jobs))

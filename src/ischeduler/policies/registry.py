@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ischeduler.core.errors import BadInput
-from ischeduler.policies.problem import Accelerators, AllocateFunction, Allocation, Jobs, Objective, Throughputs
+from ischeduler.policies.problem import Accelerators, Allocation, AllocationPolicy, Jobs, Objective, Throughputs
 from ischeduler.policies.problem import allocation as empty
 
 _MODULES = {
@@ -65,7 +65,7 @@ def objective_of(name: str, *, options: Mapping[str, Any] | None = None, **chang
     return replace(found, options={**found.options, **(options or {})}, **changes)
 
 
-def function_of(objective: Objective) -> AllocateFunction:
+def function_of(objective: Objective) -> AllocationPolicy:
     """The ``allocate`` of the objective's module."""
     module = _MODULES.get(objective.name)
     if module is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs
+from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs
 
 EPSILON = 1e-9
 
@@ -51,7 +51,7 @@ def serve(
     return share, holds
 
 
-def _leftovers(waiting: list[int], share: Floats, free: Floats, size: Floats, rate: Floats) -> None:
+def _leftovers(waiting: list[int], share: Floats, free: Floats, size: Ints, rate: Floats) -> None:
     """What is left of a slice, as parts of time, to the first who can use it."""
     odd = free.copy()
     for k in np.flatnonzero(odd > EPSILON):

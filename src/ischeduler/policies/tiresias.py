@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ischeduler.policies.problem import Accelerators, Allocation, Jobs, Objective, Throughputs, allocation, rates
+from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs, Objective, Throughputs, allocation, rates
 from ischeduler.policies.serve import serve
 
 
@@ -33,7 +33,7 @@ def allocate(
     return allocation(jobs, accelerators, share, score=-service, priority=rank)
 
 
-def _in_order(order: list[int], jobs: Jobs, rate, accelerators: Accelerators, held: dict[str, int], blind: bool):
+def _in_order(order: list[int], jobs: Jobs, rate: Floats, accelerators: Accelerators, held: dict[str, int], blind: bool) -> Floats:
     """Who is served is decided by the order alone; those who are served and ran before keep their type where it has room."""
     share, _ = serve(order, jobs, rate, accelerators, blind=blind)
     chosen = [j for j in order if share[j].sum() > 0]

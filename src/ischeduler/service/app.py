@@ -25,7 +25,10 @@ ROUTERS = (
     health.router, runs.router, plans.router, clusters.router, people.router, stream.router, webhooks.router, reference.router,
     oidc.router,
 )  # fmt: skip
-OTHER_ROOMS = ("ischeduler.service.agents", "ischeduler.service.ingest.http", "ischeduler.service.dashboard.routes", "ischeduler.service.guard.routes")
+OTHER_ROOMS = (
+    "ischeduler.service.agents", "ischeduler.service.tapis_hooks", "ischeduler.service.ingest.http",
+    "ischeduler.service.dashboard.routes", "ischeduler.service.guard.routes",
+)  # fmt: skip
 """Modules with a ``router``, where they are installed."""
 EXPOSED = ["ETag", "Link", "Location", "Retry-After", "Idempotent-Replayed"]
 ALLOWED = ["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "X-CSRF-Token"]

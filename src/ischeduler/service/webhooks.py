@@ -59,12 +59,11 @@ def resolve(url: str, inside: Sequence[str]) -> tuple[str, str, int]:
     The connection goes to the address returned, not to the name again: a name whose answer changes in between gains nothing.
     ``inside`` are hosts that may be private all the same.
     """
-    parts = urlsplit(url)
-    host = parts.hostname or ""
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        raise BadInput(f"'{url[:80]}' has no port that there can be.") from None
+        raise BadInput(f"'{url[:80]}' is no address; a webhook's is https://HOST/PATH.") from None
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
         raise BadInput("a webhook's address is https://HOST/PATH, without a user's name in it.")
     try:

@@ -100,6 +100,12 @@ class EventArchive:
         with self.engine.connect() as connection:
             return [DeadLetter(**row._mapping) for row in connection.execute(query)]
 
+    def newest_dead_letters(self, limit: int) -> Sequence[DeadLetter]:
+        """The last ``limit`` refused messages, oldest first."""
+        query = select(DEAD_LETTERS).order_by(DEAD_LETTERS.c.id.desc()).limit(limit)
+        with self.engine.connect() as connection:
+            return [DeadLetter(**row._mapping) for row in connection.execute(query)][::-1]
+
 
 def _lanes(connection: Connection, runs: Sequence[str]) -> Sequence[Any]:
     query = select(EVENT_LANES).where(EVENT_LANES.c.run_id.in_(runs), EVENT_LANES.c.position > 0)

@@ -80,7 +80,7 @@ class StandInProvider:
             "exp": now - 3600 if self.fault == "expired" else now + 300, "nonce": "another" if self.fault == "nonce" else nonce, **self.claims,
         }  # fmt: skip
         if self.fault == "none":
-            return jwt.encode(claims, None, algorithm="none", headers={"kid": "k1"})
+            return jwt.encode(claims, "", algorithm="none", headers={"kid": "k1"})
         return jwt.encode(claims, self._other if self.fault == "key" else self._key, algorithm="RS256", headers={"kid": "k1"})
 
 

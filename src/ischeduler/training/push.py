@@ -19,6 +19,9 @@ from ischeduler.training.spool import SpoolEvent, SpoolReader
 from ischeduler.training.token import Token
 
 _BATCH_EVENTS = 200
+_TAPIS_END, _TAPIS_DATA_CHARS = "/sendEvent", 16384
+"""Tapis takes one text an event, of so many characters at most, and its token in a header of its own."""
+_BATCH_BYTES = 512 * 1024
 _TIMEOUT_S = 10.0
 _FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 300.0
@@ -65,7 +68,9 @@ class Pusher:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"ISCHED_PUSH_URL must begin with http:// or https://, got '{url[:60]}'.")
         self._url, self._run, self._token, self._every_s = url, run, token, every_s
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {secret}"} if secret else {})
+        self._tapis = url.endswith(_TAPIS_END)
+        shown = {} if not secret else {"X-Tapis-Token": secret} if self._tapis else {"Authorization": f"Bearer {secret}"}
+        self._headers = {"Content-Type": "application/json"} | shown
         self._reader = SpoolReader(run_dir)
         self._waiting: list[SpoolEvent] = []
         self._stop = threading.Event()
@@ -92,8 +97,7 @@ class Pusher:
         """Send what is new; False when the service could not be reached. Raises PushRefused."""
         self._waiting += [event for event in self._reader.poll() if event.token == self._token]
         while self._waiting:
-            batch = self._waiting[:_BATCH_EVENTS]
-            body = json.dumps({"run": self._run, "events": [as_json(event) for event in batch]}).encode()
+            count, body = self._batch()
             try:
                 code = self._post(self._url, body, self._headers)
             except OSError:
@@ -104,10 +108,26 @@ class Pusher:
             if code >= 300:
                 self.failures += 1
                 return False
-            self.sent += len(batch)
+            self.sent += count
             self.failures = 0
-            del self._waiting[: len(batch)]
+            del self._waiting[:count]
         return True
+
+    def _batch(self) -> tuple[int, bytes]:
+        """How many events go next, and the body with them: no more than a service takes at once, and one at least."""
+        texts: list[str] = []
+        most, size = (_TAPIS_DATA_CHARS - 2 if self._tapis else _BATCH_BYTES), 0
+        for event in self._waiting[:_BATCH_EVENTS]:
+            text = json.dumps(as_json(event))
+            size += len(text) + 2
+            if texts and size > most:
+                break
+            texts.append(text)
+        listed = ", ".join(texts)
+        if self._tapis:
+            data = f"[{listed}]" if len(listed) <= most else "[]"  # one event that is too long for Tapis stays in the spool
+            return len(texts), json.dumps({"eventData": data, "eventDetail": "isched"}).encode()
+        return len(texts), f'{{"run": {json.dumps(self._run)}, "events": [{listed}]}}'.encode()
 
     def _loop(self) -> None:
         try:

@@ -76,7 +76,7 @@ def test_allox_is_the_least_sum_of_completion_times():
     best, first = float("inf"), None
     for mask in range(16):
         lines = [[j for j in range(4) if (mask >> j & 1) == k] for k in range(2)]
-        ordered = [sorted(line, key=lambda j: time[j, k]) for k, line in enumerate(lines)]  # noqa: B023
+        ordered = [sorted(line, key=lambda j: time[j, k]) for k, line in enumerate(lines)]
         total = sum((len(line) - i) * time[j, k] for k, line in enumerate(ordered) for i, j in enumerate(line))
         if total < best:
             best, first = total, {line[0]: k for k, line in enumerate(ordered) if line}

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "helper"))
 from helper_builders import HOUR, attempt, plan, planset, run, seconds, workload
 
 from ischeduler.core.cluster import Accelerator, Access, ChargePolicy, Cluster, NodeType, Partition
-from ischeduler.core.errors import BadInput, BatchUnavailable, NotFound
+from ischeduler.core.errors import BadInput, BatchUnavailable, NotFound, StoreConflict
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
@@ -159,6 +159,7 @@ class Shelf:
         self.engine, self.clock = self.store.engine, Hand()
         self.asked: list[tuple[Any, ...]] = []
         self.plans: dict[tuple[str, str], PlanSet] = {}
+        self.keys: dict[str, Run] = {}
         self.log = "Epoch 26/50  loss 0.4310\nEpoch 27/50  loss 0.4120\n" + f"odd line: {EVIL}\n"
 
     def schema(self, document: str) -> Mapping[str, Any]:
@@ -188,13 +189,18 @@ class Shelf:
             raise NotFound("you have no such plans.")
         return self.plans[user, plan_id]
 
-    def submit(self, user: str, plan_id: str, choice: str, caps: Mapping[str, Any], project: str = "") -> Run:
+    def submit(self, user: str, plan_id: str, choice: str, caps: Mapping[str, Any], project: str = "", key: str = "") -> Run:
         self.asked.append(("submit", user, plan_id, choice, dict(caps)))
         made = next(p for p in self.planset(user, plan_id).plans if str(p.number) == choice)
-        return self.store.create_run(run(id="r-fe5401", owner=user, plan=made, state=RunState.PLANNED, created_at=NOW, attempts=(), spent=0.0, progress=Progress()))
+        if key in self.keys:
+            return self.keys[key]
+        self.keys[key] = self.store.create_run(run(id=f"r-fe54{len(self.keys):02d}", project=project, owner=user, plan=made, state=RunState.PLANNED, created_at=NOW, attempts=(), spent=0.0, progress=Progress()))
+        return self.keys[key]
 
     def cancel(self, user: str, run_id: str) -> Run:
         self.asked.append(("cancel", user, run_id))
+        if self.store.get_run(run_id).state.ended:
+            raise StoreConflict(f"run {run_id} has ended already; there is nothing to cancel.")
         return self.store.save_run(replace(self.store.get_run(run_id), cancel_requested=True))
 
     def move(self, user: str, run_id: str, where: str) -> Run:

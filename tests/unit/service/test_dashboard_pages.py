@@ -236,6 +236,27 @@ def test_cancel_asks_first_and_then_does_it(world: World) -> None:
         assert "is being cancelled" in client.get("/runs/r-7f3a01").text
 
 
+def test_an_ended_run_is_not_ended_again(world: World) -> None:
+    with signed_in(world, "alice") as client:
+        answer = client.post("/runs/r-5e1177/cancel", data={"csrf_token": csrf(client)})
+        assert answer.status_code == 422
+        assert "there is nothing to cancel" in answer.text
+        assert "Plan again" in client.get("/runs/r-5e1177").text
+
+
+def test_a_run_goes_to_a_project_of_ones_own_only(world: World) -> None:
+    identities = world.app.state.gate.identities
+    identities.add_project("vision")
+    identities.set_member("vision", "alice")
+    with signed_in(world, "alice") as client:
+        token = csrf(client)
+        client.post("/plan", data=FORM | {"csrf_token": token})
+        assert "project vision" in client.get("/plan/p-0001/1").text
+        assert client.post("/plan/p-0001/1", data={"csrf_token": token, "project": "physics"}).status_code == 422
+        assert client.post("/plan/p-0001/1", data={"csrf_token": token, "project": "vision"}).status_code == 303
+    assert world.shelf.store.get_run("r-fe5400").project == "vision"
+
+
 def test_move_says_what_is_wrong_and_keeps_what_was_written(world: World) -> None:
     with signed_in(world, "alice") as client:
         token = csrf(client)
@@ -262,12 +283,12 @@ def test_from_the_form_over_the_options_to_a_run(world: World) -> None:
         assert "At most" in client.get("/plan/p-0001/2").text
         sent_once = {"csrf_token": token, "max_cost": "0.50", "allow_move": "1", "once": once(client, "/plan/p-0001/2")}
         answer = client.post("/plan/p-0001/2", data=sent_once)
-        assert answer.headers["location"] == "/runs/r-fe5401"
+        assert answer.headers["location"] == "/runs/r-fe5400"
         assert world.shelf.asked[-1] == ("submit", "alice", "p-0001", "2", {"allow_move": True, "allow_smaller_batch": False, "max_cost": 0.5})
         again = client.post("/plan/p-0001/2", data=sent_once)
-        assert again.status_code == 422
-        assert "was sent already" in again.text
-        assert [a[0] for a in world.shelf.asked] == ["plan", "submit"]
+        assert again.headers["location"] == "/runs/r-fe5400"
+        other = client.post("/plan/p-0001/2", data=sent_once | {"once": once(client, "/plan/p-0001/2")})
+        assert other.headers["location"] == "/runs/r-fe5401"
 
 
 @pytest.mark.parametrize("cap", ["-1", "lots", "nan", "inf", "1e99", "0"])
@@ -359,6 +380,28 @@ def test_a_controller_that_does_not_answer_leaves_the_rest_of_the_page(alice: Te
     assert 'aria-label="6 of 64 v100-32g idle"' in page
     assert "queue 40s ago" in page
     assert "facts 400d00h ago" in page
+
+
+def test_a_forecast_is_not_made_anew_for_every_look(world: World) -> None:
+    made: list[str] = []
+    real = world.shelf.forecasts
+    world.shelf.forecasts = lambda user, cluster, *a, **k: made.append(user) or real(user, cluster)  # type: ignore[method-assign,func-returns-value]
+    with signed_in(world, "alice") as client, signed_in(world, "bob") as bob:
+        assert "5h12–26h00" in client.get("/clusters").text
+        assert "5h12–26h00" in client.get("/clusters/live").text
+        bob.get("/clusters")
+    assert made == ["alice", "bob"]
+
+
+def test_without_the_simulators_libraries_counts_are_shown(world: World) -> None:
+    def missing(*args: Any, **more: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'numba'")
+
+    world.shelf.forecasts = missing  # type: ignore[method-assign]
+    with signed_in(world, "alice") as client:
+        page = client.get("/clusters")
+    assert page.status_code == 200
+    assert 'aria-label="6 of 64 v100-32g idle"' in page.text
 
 
 def test_charts_escape_and_tell_in_words() -> None:

@@ -38,6 +38,16 @@ def test_each_event_arrives_once_while_all_is_well(tmp_path: Path) -> None:
     assert sender.sent == 451
 
 
+def test_a_body_stays_as_small_as_a_service_takes(tmp_path: Path) -> None:
+    bodies: list[bytes] = []
+    made = SpoolWriter(tmp_path / "events" / "1.0.jsonl", "r-1", Token(1))
+    for size in (300_000, 300_000, 700_000, 10, 10):
+        made.emit("oom", text="x" * size)
+    sender = pusher(tmp_path, lambda url, body, headers: bodies.append(body) or 200)
+    assert sender.push_once()
+    assert [[e["seq"] for e in json.loads(body)["events"]] for body in bodies] == [[1], [2], [3], [4, 5]]
+
+
 def test_an_unreachable_service_backs_off_and_loses_nothing(tmp_path: Path) -> None:
     answers: list[int | OSError] = [OSError("refused"), 503, 429, 200]
     seen: list[int] = []

@@ -53,13 +53,16 @@ class Site:
         return cls(system, **{**known, **{k: v for k, v in given.items() if v}})
 
 
-def job_request(spec: JobSpec, site: Site, script_url: str, subscriptions: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """The body of ``POST /v3/jobs/submit``. BadInput for what Tapis cannot carry."""
+def job_request(
+    spec: JobSpec, site: Site, script_url: str, subscriptions: Sequence[Mapping[str, Any]] = (), *, follows: str = ""
+) -> dict[str, Any]:
+    """The body of ``POST /v3/jobs/submit``. ``follows`` is the scheduler's own id of a job that must have ended before.
+
+    BadInput for what Tapis cannot carry.
+    """
     resources = spec.resources
     if spec.array:
         raise BadInput("Tapis runs no job arrays; submit the jobs one by one.")
-    if spec.after:
-        raise BadInput("Tapis lets no job wait for another; the plane submits the next one when this has ended.")
     name = job_name(spec.key)
     if len(name) > 64:
         raise BadInput(f"the job name '{name}' has {len(name)} characters, and Tapis takes 64; use a shorter run id.")
@@ -68,7 +71,7 @@ def job_request(spec: JobSpec, site: Site, script_url: str, subscriptions: Seque
         "jobType": "BATCH", "execSystemId": site.system, "execSystemLogicalQueue": spec.partition, "nodeCount": resources.nodes,
         "coresPerNode": resources.cpus_per_node, "maxMinutes": max(1, round(resources.walltime_s / 60)),
         "fileInputs": [{"name": "script", "sourceUrl": script_url, "targetPath": SCRIPT}],
-        "parameterSet": {"schedulerOptions": [{"name": f"option{i}", "arg": o} for i, o in enumerate(scheduler_options(spec, site))]},
+        "parameterSet": {"schedulerOptions": [{"name": f"option{i}", "arg": o} for i, o in enumerate(scheduler_options(spec, site, follows))]},
         "tags": ["ischeduler", job_comment(spec.key)[:126]], "notes": {"isched_key": spec.key},
     }  # fmt: skip
     if resources.memory_bytes is not None:
@@ -78,7 +81,7 @@ def job_request(spec: JobSpec, site: Site, script_url: str, subscriptions: Seque
     return request
 
 
-def scheduler_options(spec: JobSpec, site: Site) -> list[str]:
+def scheduler_options(spec: JobSpec, site: Site, follows: str = "") -> list[str]:
     """What Tapis has no field for, as the scheduler's own options; each value is one word."""
     resources = spec.resources
     options = [f"--tapis-profile {site.profile}"] if site.profile else []
@@ -95,6 +98,8 @@ def scheduler_options(spec: JobSpec, site: Site) -> list[str]:
         options.append(f"--exclude={_word('node', ','.join(spec.exclude_nodes))}")
     if resources.whole_node:
         options.append("--exclusive")
+    if follows:
+        options.append(f"--dependency=afterany:{_word('job', follows)}")
     return [*options, *site.options]
 
 
@@ -120,7 +125,11 @@ def _directory(spec: JobSpec) -> list[str]:
     lines = [f"output={shlex.quote(spec.output)}"]
     if folder:
         lines.append(f"mkdir -p -m 700 -- {shlex.quote(folder)}")
-    return [*lines, 'mkdir -p -- "$(dirname -- "$output")"', 'if [ -w "$(dirname -- "$output")" ]; then exec >>"$output" 2>&1; fi']
+    return [
+        *lines,
+        'mkdir -p -- "$(dirname -- "$output")"',
+        'if [ -w "$(dirname -- "$output")" ]; then exec >>"$output" 2>&1; fi',
+    ]
 
 
 def _word(name: str, value: str | None) -> str:

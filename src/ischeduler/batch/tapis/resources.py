@@ -15,7 +15,9 @@ RUNNER = '#!/bin/bash\nexec bash "${_tapisExecSystemInputDir}/isched_job.sh"\n'
 """``tapisjob_app.sh`` of the training app: the whole app."""
 
 
-def system_definition(cluster: Cluster, system_id: str, *, host: str, work_dir: str, profile: str = "", user: str = "${apiUserId}") -> dict[str, Any]:
+def system_definition(
+    cluster: Cluster, system_id: str, *, host: str, work_dir: str, profile: str = "", user: str = "${apiUserId}"
+) -> dict[str, Any]:
     """The body of ``POST /v3/systems`` for a cluster: one logical queue for each partition that is open."""
     queues = [logical_queue(cluster, p) for p in cluster.partitions]
     if not queues:
@@ -34,8 +36,8 @@ def logical_queue(cluster: Cluster, partition: Partition) -> dict[str, Any]:
     types = [cluster.node_type(name) for name in partition.node_types]
     limits = {
         "maxJobs": None, "maxJobsPerUser": partition.max_submit_user or partition.max_jobs_user, "minNodeCount": partition.min_nodes,
-        "maxNodeCount": partition.max_nodes, "minCoresPerNode": 1, "maxCoresPerNode": max((t.cores for t in types), default=None),
-        "minMemoryMB": 1, "maxMemoryMB": max((_memory_mb(t) for t in types), default=None), "minMinutes": 1,
+        "maxNodeCount": partition.max_nodes, "minCoresPerNode": 1, "maxCoresPerNode": max((t.cores for t in types if t.cores), default=None),
+        "minMemoryMB": 1, "maxMemoryMB": max((_memory_mb(t) for t in types if t.memory_bytes), default=None), "minMinutes": 1,
         "maxMinutes": None if partition.max_walltime_s is None or math.isinf(partition.max_walltime_s) else int(partition.max_walltime_s // 60),
     }  # fmt: skip
     known = {k: int(v) for k, v in limits.items() if v is not None and not math.isinf(v)}
@@ -53,7 +55,7 @@ def training_app(app_id: str, version: str, archive_url: str, system_id: str) ->
 
 def estimator_app(app_id: str, version: str, image: str, system_id: str) -> dict[str, Any]:
     """The body of ``POST /v3/apps`` for an estimator's image: request in, answer out, as its runtime calls it."""
-    arguments = [{"name": n, "inputMode": "INCLUDE_ON_DEMAND", "arg": ""} for n in ("request", "answer")]
+    arguments = [{"name": n, "inputMode": "INCLUDE_ON_DEMAND"} for n in ("request", "answer")]
     return {
         "id": checked_id(app_id), "version": version, "description": "An estimator of iScheduler", "runtime": "SINGULARITY",
         "runtimeOptions": ["SINGULARITY_RUN"], "containerImage": image, "jobType": "FORK", "strictFileInputs": False,
@@ -69,4 +71,4 @@ def checked_id(name: str) -> str:
 
 
 def _memory_mb(node: NodeType) -> int:
-    return int(node.memory_bytes // MIB)
+    return int((node.memory_bytes or 0) // MIB)

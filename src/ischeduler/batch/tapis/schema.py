@@ -44,6 +44,7 @@ def job_schema() -> dict[str, Any]:
         fields[name] = {**fields[name], "minLength": least, "maxLength": most}
     for name, least in _LEAST.items():
         fields[name] = {**fields[name], "minimum": least}
+    fields["jobType"] = {"type": "string", "enum": ["FORK", "BATCH"]}
     fields["tags"] = {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH}}
     for name in _UNIQUE:
         fields[name]["uniqueItems"] = True
@@ -68,7 +69,7 @@ def openapi(resource: str) -> dict[str, Any]:
 
     path = Path(next(iter(tapipy.__path__))) / "resources" / f"openapi_v3-{resource}.yml"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - a safe loader
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
 
 
 def strict(document: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -82,7 +83,9 @@ def _resolve(document: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
         for word in str(schema["$ref"]).removeprefix("#/").split("/"):
             found = found[word]
         return _resolve(document, found)
-    made: dict[str, Any] = {k: v for k, v in schema.items() if k in ("type", "enum", "required", "minLength", "maxLength", "minimum", "pattern")}
+    made: dict[str, Any] = {
+        k: v for k, v in schema.items() if k in ("type", "enum", "required", "minLength", "maxLength", "minimum", "pattern")
+    }
     if "items" in schema:
         made["items"] = _resolve(document, schema["items"])
     if "properties" in schema:

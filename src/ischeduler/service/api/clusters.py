@@ -34,7 +34,7 @@ def get_cluster(desk: ADesk, who: Reader, cluster: ClusterName) -> Response:
 
 @router.get("/clusters/{cluster}/queue", responses=answers("queue", 404), name="cluster.queue")
 def get_queue(desk: ADesk, who: Reader, cluster: ClusterName) -> Response:
-    """The cluster's queue as it was some seconds ago; other people's jobs are told as their batch system tells everybody."""
+    """The cluster's queue as it was some seconds ago; of other people's jobs neither whose they are nor their names."""
     return document("queue", {"queue": desk.backend.queue(who.user, cluster)})
 
 

@@ -89,8 +89,9 @@ class Gate:
         user = self._user(name)
         self.identities.seen(user)
         administered = frozenset(p for p, admin in user.projects.items() if admin)
+        roles = frozenset(user.roles) | ({"project_admin"} if administered else frozenset())
         return Principal(
-            user.name, frozenset(user.roles), frozenset(user.projects), administered, scope, token_id=token_id, by=by
+            user.name, roles, frozenset(user.projects), administered, scope, token_id=token_id, by=by
         )
 
     def _user(self, name: str) -> User:

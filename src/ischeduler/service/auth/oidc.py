@@ -199,6 +199,9 @@ def user_of(gate: Gate, settings: OidcSettings, claims: dict[str, Any]) -> User:
 
 def safe_path(text: str) -> str:
     """A path of this service to go to afterwards; anything else is the first page: no open redirect."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "/"
     plain = text.isascii() and text.isprintable() and "\\" not in text and len(text) < 500
     return text if plain and text.startswith("/") and not text.startswith("//") and not parts.scheme and not parts.netloc else "/"

@@ -56,7 +56,7 @@ class IngestSettings:
 
     rate: float = 500.0
     burst: float = 50_000.0
-    trust_s: float = 10.0
+    trust_s: float = 60.0
     most_waiting: int = 20_000
 
 

@@ -123,6 +123,8 @@ class KafkaIngest:
         self._leave_lost()
         if self._claim_wanted:
             self._claim_all(stop)
+            if self._claim_wanted:
+                return 0
         elif time.monotonic() >= self._verify_at:
             self._verify()
         messages = self._without_errors(self._gather())
@@ -146,6 +148,11 @@ class KafkaIngest:
         self._claims.clear()
         self._given, self._claim_wanted = [], False
         consumer.unassign()
+
+    def _claim_anew(self) -> None:
+        """Read again from the store's positions. Until then nothing that comes is taken: a message was passed over, or offsets lie."""
+        self._claims.clear()
+        self._claim_wanted = True
 
     def _on_error(self, error: Any) -> None:
         log.info("the Kafka client says: %s", error)
@@ -197,13 +204,27 @@ class KafkaIngest:
         from confluent_kafka import KafkaException
 
         self._verify_at = time.monotonic() + self._settings.verify_s
+        self._tell_lag()
         known = {topic: c.incarnation for (topic, _), c in self._claims.items()}
         try:
             now = self._topic_ids(sorted(known))
         except KafkaException:
             return  # away: the next look tells
         if any(now[topic] and known[topic] and now[topic] != known[topic] for topic in known):
-            self._claim_wanted = True
+            self._claim_anew()
+
+    def _tell_lag(self) -> None:
+        """How much of each partition is unread, as the last answer of its broker knows it."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        places = [TopicPartition(topic, partition) for topic, partition in self._claims]
+        try:
+            for at in self._consumer.position(places):
+                _, high = self._consumer.get_watermark_offsets(at, cached=True)
+                lag = max(0, high - at.offset) if high >= 0 and at.offset >= 0 else 0
+                meters.gauge("isched_ingest_lag_events", lag, topic=at.topic, partition=str(at.partition))
+        except KafkaException:
+            return  # not being fetched just now: the next look tells
 
     def _gather(self) -> list[Any]:
         settings = self._settings
@@ -229,7 +250,7 @@ class KafkaIngest:
                 sound.append(message)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 self._out_of_range.add((message.topic(), message.partition()))
-                self._claim_wanted = True
+                self._claim_anew()
         return sound
 
     def _sorted(self, messages: Sequence[Any], stop: Callable[[], bool]) -> list[Part]:
@@ -275,8 +296,8 @@ class KafkaIngest:
         began = time.monotonic()
         while not stop() and (left_s := began + wait_s - time.monotonic()) > 0:
             for message in self._consumer.consume(1, min(0.2, left_s)):
-                if message.error() is None:  # a rebalance has ended the pause: read it again from the store's position
-                    self._claim_wanted = True
+                if message.error() is None:  # a rebalance has ended the pause
+                    self._claim_anew()
 
     def _leave_lost(self) -> None:
         """Another reader has claimed what we still thought ours: join the group anew, and it says who has what."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Telemetry:
 
     def __init__(self, registry: CollectorRegistry, provider: TracerProvider | None, server: Any) -> None:
         self.registry, self.provider, self._server = registry, provider, server
+        self.set_logging_back: Callable[[], None] = lambda: None
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""
@@ -51,8 +53,9 @@ class Telemetry:
         return generate_latest(_readable(self.registry))
 
     def close(self) -> None:
-        """Send what is left; nobody counts from now on."""
+        """Send what is left; nobody counts from now on, and logging is as it was."""
         meters.listen()
+        self.set_logging_back()
         if self.provider is not None:
             self.provider.shutdown()
         if self._server is not None:
@@ -64,8 +67,9 @@ class Telemetry:
 
 def begin(settings: TelemetrySettings, engine: Engine | None = None) -> Telemetry:
     """Logs, metrics and traces of this process. ConfigError when the metrics' port is taken."""
-    logs.configure(form=settings.log_form, level=settings.log_level, secrets=settings.secrets)
-    return _measure(settings, engine)
+    telemetry = _measure(settings, engine)
+    telemetry.set_logging_back = logs.configure(form=settings.log_form, level=settings.log_level, secrets=settings.secrets)
+    return telemetry
 
 
 def _measure(settings: TelemetrySettings, engine: Engine | None) -> Telemetry:

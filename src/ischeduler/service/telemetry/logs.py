@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import IO, Any
 
 import structlog
@@ -15,8 +15,11 @@ QUIET = ("uvicorn.access", "httpx", "httpx2", "httpcore", "urllib3", "apprise", 
 """Loggers that would repeat our own access log, or write URLs."""
 
 
-def configure(*, form: str = "json", level: str = "INFO", secrets: Iterable[str] = (), stream: IO[str] | None = None) -> None:
-    """Everything this process logs goes through one chain to ``stream`` (default: stderr). ``form`` is 'json' or 'text'."""
+def configure(*, form: str = "json", level: str = "INFO", secrets: Iterable[str] = (), stream: IO[str] | None = None) -> Callable[[], None]:
+    """Everything this process logs goes through one chain to ``stream`` (default: stderr). ``form`` is 'json' or 'text'.
+
+    Returns what sets the process's logging back as it was.
+    """
     redactor = Redactor(secrets)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -34,6 +37,7 @@ def configure(*, form: str = "json", level: str = "INFO", secrets: Iterable[str]
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last))
     root = logging.getLogger()
+    before = (root.handlers[:], root.level)
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
@@ -47,3 +51,9 @@ def configure(*, form: str = "json", level: str = "INFO", secrets: Iterable[str]
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+    def set_back() -> None:
+        root.handlers[:], root.level = before
+        structlog.reset_defaults()
+
+    return set_back

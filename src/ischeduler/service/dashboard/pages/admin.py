@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ischeduler.core.run import RunState
 from ischeduler.ports import Store, WorkerSign
 from ischeduler.service.dashboard.access import Administrator, PageRoute
 from ischeduler.service.dashboard.rendering import page
@@ -20,7 +21,8 @@ from ischeduler.service.dashboard.views.admin import (
 )
 from ischeduler.store.ingest_read import EventArchive
 
-LETTERS = 10
+LETTERS, MOST_GOING = 10, 5000
+GOING = tuple(s for s in RunState if not s.ended)
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
@@ -28,7 +30,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 def admin(request: Request, who: Administrator) -> Response:
     """Everything at a glance."""
     backend = request.app.state.backend
-    now, runs, signs = backend.clock.now(), backend.store.list_runs(), _signs(backend.store)
+    now, signs = backend.clock.now(), _signs(backend.store)
+    runs, _ = request.app.state.desk.pages.page(owner=None, states=GOING, limit=MOST_GOING)
     tables = [
         states_table(runs), queues_table(runs), controllers_table(signs, runs, now), workers_table(signs, now),
         refused_table(EventArchive(backend.engine).dead_letters(limit=LETTERS)[::-1], now),

@@ -20,7 +20,6 @@ from ischeduler.service.dashboard.words import ago
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 FIELDS = ("model", "name", "command", "directory", "samples", "epochs", "batch_size", "precision", "gpus", "nodes", "optimizer", "input_shape")
-ONCE, ONCE_S = "submit-form", 3600.0
 VALUED_GOALS = ("deadline", "budget")
 PlanId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Number = Annotated[int, Path(ge=1, le=100_000)]
@@ -98,15 +97,16 @@ def ask(request: Request, who: Viewer, plan_id: PlanId, number: Number) -> Respo
 def submit(
     request: Request, who: Actor, plan_id: PlanId, number: Number, max_cost: Annotated[str, Form(max_length=40)] = "",
     allow_move: Annotated[str, Form()] = "", allow_smaller_batch: Annotated[str, Form()] = "",
-    once: Annotated[str, Form(max_length=100)] = "",
+    once: Annotated[str, Form(max_length=100)] = "", project: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:  # fmt: skip
-    """Delegate it; a form that is sent twice delegates once."""
+    """Delegate it. The form carries a word of its own: however often it is sent, that is one run."""
     gate = request.app.state.gate
     try:
         caps = {"allow_move": bool(allow_move), "allow_smaller_batch": bool(allow_smaller_batch), **_cap(max_cost)}
-        if gate.credentials.take_once(gate.derived.digest(ONCE, once), ONCE) is None:
-            raise BadInput("This form was sent already, or is older than an hour. Look at your runs before you send it again.")
-        run = request.app.state.backend.submit(who.user, plan_id, str(number), caps)
+        if project and project not in who.projects:
+            raise BadInput(f"you are no member of a project '{project}'.")
+        key = gate.derived.digest("run", f"{who.user}\nform:{once}")[:20] if once else ""
+        run = request.app.state.backend.submit(who.user, plan_id, str(number), caps, project, key)
     except NotFound:
         raise
     except IschedError as error:
@@ -136,10 +136,8 @@ def _ask(
     row: OptionRow | None = next((o for o in (*shown.rows, *shown.hidden) if o.number == number), None)
     if row is None:
         raise NotFound(f"these options have no number {number}.")
-    gate, once = request.app.state.gate, secrets.token_urlsafe(16)
-    gate.credentials.put_once(gate.derived.digest(ONCE, once), ONCE, {}, ONCE_S)
     unit = next(p.cost.unit for p in planset.plans if p.number == number)
     return page(
         request, "submit.html", who, status=status, o=row, plan_id=plan_id, title=shown.title, problem=problem, max_cost=max_cost,
-        unit="US dollars" if unit == "usd" else unit, once=once,
+        unit="US dollars" if unit == "usd" else unit, once=secrets.token_urlsafe(16), projects=sorted(who.projects),
     )  # fmt: skip

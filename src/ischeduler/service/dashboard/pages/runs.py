@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from ischeduler.core.errors import BadInput, IschedError
+from ischeduler.core.errors import IschedError
 from ischeduler.core.event import Event
 from ischeduler.core.run import Run, RunState
-from ischeduler.service.auth.principal import Forbidden, Principal
+from ischeduler.service.auth.principal import Principal
 from ischeduler.service.backend import Backend
 from ischeduler.service.dashboard.access import Actor, PageRoute, SeenRun, Viewer
 from ischeduler.service.dashboard.rendering import page
@@ -138,7 +138,7 @@ def cancel(request: Request, who: Actor, run: SeenRun) -> Response:
     """End it."""
     try:
         _backend(request).cancel(run.owner, run.id)
-    except (BadInput, Forbidden) as error:
+    except IschedError as error:
         return _ask_cancel(request, who, run, str(error), 422)
     request.app.state.gate.audit(request, who.user, "run.cancel", run.id)
     return RedirectResponse(f"/runs/{run.id}", status_code=303)

@@ -225,9 +225,7 @@ class Gandiva:
         row = {int(j): i for i, j in enumerate(scene.job)}
         gone: list[int] = []
         for a, b in self.partner.items():
-            if a not in here or (b is not None and b not in here):
-                gone += [a] if b is None else [a, b]
-            elif b is None or self._gain(scene, row, pairs, min(a, b), max(a, b)) < 1.0:
+            if a not in here or (b is not None and b not in here) or b is None or self._gain(scene, row, pairs, min(a, b), max(a, b)) < 1.0:
                 gone += [a] if b is None else [a, b]
         for job in gone:
             self.partner.pop(job, None)

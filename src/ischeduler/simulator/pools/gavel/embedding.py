@@ -47,7 +47,7 @@ def _equilibrate(a, at, b, c, d, has_t, demands):
                 if demands:
                     ra[j] = max(ra[j], abs(a[j, k]))
                 rc[k], rd[j] = max(rc[k], abs(c[j, k])), max(rd[j], abs(d[j, k]))
-                qx[j, k] = max(max(abs(a[j, k]) if demands else 0.0, abs(b[j, k])), max(abs(c[j, k]), abs(d[j, k])))
+                qx[j, k] = max(abs(a[j, k]) if demands else 0.0, abs(b[j, k]), abs(c[j, k]), abs(d[j, k]))
         qt = _root(qt)
         for k in range(kinds):
             rc[k] = _root(rc[k])
@@ -176,7 +176,7 @@ def follow(speed, need, floor, size, count, gain, level, demands):
     for j in range(jobs):
         for k in range(kinds):
             c[j, k] = size[j]
-    sx, st, sa, sb, sc, sd = _equilibrate(a, at, b, c, d, has_t, demands)
+    sx, st, sa, _sb, sc, sd = _equilibrate(a, at, b, c, d, has_t, demands)
     # Costs are minimised; hx are the right sides.
     px, pt = -gain / sx, -level / st
     ha, hc, hd = -floor / sa, count / sc, 1.0 / sd
@@ -307,12 +307,12 @@ def follow(speed, need, floor, size, count, gain, level, demands):
             # The slacks' change is -(f + (s / z) dz); relative to the slack and to the multiplier it says how far one may go.
             for j in range(jobs):
                 if demands:
-                    least = min(least, min(a2[j] / za[j], -(fa[j] + wa[j] * a2[j]) / aa[j]))
-                least = min(least, min(d2[j] / zd[j], -(fd[j] + wd[j] * d2[j]) / ad[j]))
+                    least = min(least, a2[j] / za[j], -(fa[j] + wa[j] * a2[j]) / aa[j])
+                least = min(least, d2[j] / zd[j], -(fd[j] + wd[j] * d2[j]) / ad[j])
                 for k in range(kinds):
-                    least = min(least, min(b2[j, k] / zb[j, k], -(fb[j, k] + wb[j, k] * b2[j, k]) / ab[j, k]))
+                    least = min(least, b2[j, k] / zb[j, k], -(fb[j, k] + wb[j, k] * b2[j, k]) / ab[j, k])
             for k in range(kinds):
-                least = min(least, min(c2[k] / zc[k], -(fc[k] + wc[k] * c2[k]) / ac[k]))
+                least = min(least, c2[k] / zc[k], -(fc[k] + wc[k] * c2[k]) / ac[k])
             step = _length(least, tau, dtau, kappa, dkappa)
             if attempt == 0:
                 centring = min(max((1.0 - step) ** 3, LEAST_CENTRING), 1.0)

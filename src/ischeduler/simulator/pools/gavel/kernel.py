@@ -12,8 +12,25 @@ import numpy as np
 from numba import njit
 
 from ischeduler.simulator.pools.gavel.state import (
-    ACTIVE, ACTIVE_ROUNDS, DONE, FAILED, LAST_RESET, LEFT, LIVE, MOST_FAILURES, NEEDS, NEXT, NOW, RESETS, ROUND_END, ROUND_START, ROUNDS,
-    RUNNING, SKIPS, TIMELINE, USED_S,
+    ACTIVE,
+    ACTIVE_ROUNDS,
+    DONE,
+    FAILED,
+    LAST_RESET,
+    LEFT,
+    LIVE,
+    MOST_FAILURES,
+    NEEDS,
+    NEXT,
+    NOW,
+    RESETS,
+    ROUND_END,
+    ROUND_START,
+    ROUNDS,
+    RUNNING,
+    SKIPS,
+    TIMELINE,
+    USED_S,
 )  # fmt: skip
 
 FINISHED, ALLOCATE, ENTRIES_FULL, TIMELINE_FULL, STUCK = range(5)
@@ -240,7 +257,7 @@ def _prioritise(s: Any, m: Any) -> None:
 def _serve(s: Any, m: Any, types: Any, taken: Any, key: Any, order: Any, room: Any) -> None:
     """One pass over the types in their order: entries by priority while they fit. An entry without a share takes room all the same
     when room is left, and one that the last allocation does not know takes it and then does not run: Gavel does so."""
-    e, jobs, running = s.entries, s.jobs, s.running
+    e, jobs, _running = s.entries, s.jobs, s.running
     live = s.count[LIVE]
     for job in range(live):
         taken[e.first[job]] = False

@@ -23,7 +23,7 @@ class Policy(NamedTuple):
 
 
 POLICIES: dict[str, Policy] = {
-    "fifo": Policy(lambda a, seed: Fifo(a, seed), types_by_lot=True, fifo=True),
+    "fifo": Policy(Fifo, types_by_lot=True, fifo=True),
     "fifo_perf": Policy(lambda a, seed: Fifo(a, aware=True), fifo=True),
     "max_min_fairness": Policy(lambda a, seed: MaxMin(a, aware=False, seed=seed), types_by_lot=True),
     "max_min_fairness_perf": Policy(lambda a, seed: MaxMin(a)),
@@ -34,7 +34,7 @@ POLICIES: dict[str, Policy] = {
     "min_total_duration_perf": Policy(lambda a, seed: Makespan(a)),
     "max_sum_throughput_perf": Policy(lambda a, seed: MostThroughput(a)),
     "allox": Policy(lambda a, seed: Allox(a)),
-    "gandiva": Policy(lambda a, seed: Gandiva(a, seed), sharing=True),
+    "gandiva": Policy(Gandiva, sharing=True),
     "isolated": Policy(lambda a, seed: Isolated(a), types_by_lot=True),
 }
 

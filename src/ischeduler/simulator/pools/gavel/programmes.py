@@ -94,10 +94,7 @@ class MostThroughput:
 
 def reference_rate(accelerators: Accelerators, scene: Scene) -> Floats:
     """What Gavel's policies that do not know throughputs take for them: the v100's everywhere (the fastest type's where there is none)."""
-    if "v100" in accelerators.types:
-        one = scene.rate[:, accelerators.types.index("v100")]
-    else:
-        one = scene.rate.max(axis=1)
+    one = scene.rate[:, accelerators.types.index("v100")] if "v100" in accelerators.types else scene.rate.max(axis=1)
     return np.repeat(one[:, None], scene.rate.shape[1], axis=1)
 
 

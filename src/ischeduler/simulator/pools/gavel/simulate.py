@@ -13,7 +13,19 @@ from ischeduler.core.errors import BadInput
 from ischeduler.policies.problem import Accelerators, Floats, Ints, Throughputs
 from ischeduler.simulator.pools.gavel.allocators import Allocator, Scene
 from ischeduler.simulator.pools.gavel.state import (
-    ACTIVE_ROUNDS, LIVE, NOW, ORDER, RESETS, ROUNDS, TIMELINE, USED_S, Jobs, State, grown, initial, machine,
+    ACTIVE_ROUNDS,
+    LIVE,
+    NOW,
+    ORDER,
+    RESETS,
+    ROUNDS,
+    TIMELINE,
+    USED_S,
+    Jobs,
+    State,
+    grown,
+    initial,
+    machine,
 )  # fmt: skip
 from ischeduler.simulator.pools.workload import Workload
 
