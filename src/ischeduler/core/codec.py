@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def to_plain(value: Any) -> Any:
     """Dicts, lists, strings, numbers, booleans and None; infinity and NaN become 'inf', '-inf', 'nan' (JSON has none)."""
-    kind: Any = type(value)
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _PLAIN:
         return value
     if dataclasses.is_dataclass(kind):

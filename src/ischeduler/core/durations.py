@@ -14,7 +14,7 @@ from ischeduler.core.errors import BadInput
 
 UNLIMITED = math.inf
 _SLURM = re.compile(r"(?:(?P<d>\d{1,9})-)?(?P<rest>\d{1,12}(?::\d{1,12}){0,2})")
-_HUMAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*(d|h|m|s)", re.IGNORECASE)
+_HUMAN = re.compile(r"(\d{1,12}(?:\.\d{1,20})?)\s*(d|h|m|s)", re.IGNORECASE)
 _BARE_MINUTES = re.compile(r"(\d)\s*h\s*(\d{1,2})$", re.IGNORECASE)
 _UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _EXPECTED = "expected minutes, MM:SS, HH:MM:SS, D-HH[:MM[:SS]] or UNLIMITED"

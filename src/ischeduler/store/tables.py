@@ -42,6 +42,7 @@ RUNS = Table(
     Index("ix_runs_owner_state", "owner", "state"),
     Index("ix_runs_created_at", "created_at"),
 )
+"""One row a run: the whole run as JSON; beside it what queries need, its version for compare-and-swap, and who carries it until when."""
 _LIVE = text("state NOT IN ('completed', 'failed', 'cancelled')")
 Index("ix_runs_due", RUNS.c.due_at, sqlite_where=_LIVE, postgresql_where=_LIVE)
 
@@ -59,6 +60,7 @@ EVENTS = Table(
     Index("ix_events_run_id_row", "run_id", "row"),
     sqlite_autoincrement=True,
 )
+"""What happened, in order of arrival. A numbered event (``seq`` above 0) of one run, source and token is stored once."""
 # seq 0 is an event without a number, always new; any other comes once, however often it arrives.
 Index(
     "uq_events_once",
@@ -79,6 +81,7 @@ LEASES = Table(
     Column("token", BigInteger, nullable=False),
     Column("expires_at", Float, nullable=False),
 )
+"""Who may act on what until when. The token grows with each new holder and never falls."""
 
 HISTORY = Table(
     "history",
@@ -97,6 +100,7 @@ HISTORY = Table(
     Index("ix_history_family", "family"),
     Index("ix_history_place", "cluster", "partition", "kind"),
 )
+"""What attempts and runs really took: the evidence of estimates."""
 
 LOOKS = Table(
     "looks",

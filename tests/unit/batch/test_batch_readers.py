@@ -201,7 +201,7 @@ def test_json_of_later_parsers() -> None:
 
 
 def test_no_json_is_no_answer() -> None:
-    with pytest.raises(BatchUnavailable, match="no JSON"):
+    with pytest.raises(BatchUnavailable, match="no list of jobs in JSON"):
         read_squeue_json("slurm_load_jobs error")
 
 
