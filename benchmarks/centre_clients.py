@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FIGURES = '[[given]]\nrun = "8h"\nhost_memory = "1G"\nwait = "1m"\n'
-WORKLOAD = {"command": ["python", "train.py"], "directory": "/tmp", "samples": 1000, "epochs": 48}
+WORKLOAD = {"command": ["python", "train.py", "{epochs}"], "directory": "/tmp", "samples": 1000, "epochs": 48}
 ASKED = (("list", 35), ("get", 40), ("events", 20), ("cancel", 5))
 """What a user asks next, in percent."""
 

@@ -16,8 +16,8 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices of four rows: threads only get in each other's way
 
-from benchmarks.pools_own import own_runs  # noqa: E402
-from benchmarks.pools_reference import (  # noqa: E402
+from benchmarks.pools_own import own_runs
+from benchmarks.pools_reference import (
     DOCUMENTED_ALLOX_S,
     EXACT,
     FINISH_TIME,
@@ -30,10 +30,10 @@ from benchmarks.pools_reference import (  # noqa: E402
     read_references,
     replay,
 )  # fmt: skip
-from benchmarks.report import AtLeast, Bar, finish  # noqa: E402
-from ischeduler.core.errors import IschedError  # noqa: E402
-from ischeduler.policies.problem import Throughputs  # noqa: E402
-from ischeduler.simulator.pools.readers import read_throughputs  # noqa: E402
+from benchmarks.report import AtLeast, Bar, finish
+from ischeduler.core.errors import IschedError
+from ischeduler.policies.problem import Throughputs
+from ischeduler.simulator.pools.readers import read_throughputs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 RATES = "0.8,1.6,2.4,3.2,4.0"

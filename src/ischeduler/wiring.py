@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from ischeduler.batch.tapis.batch import TapisBatch
+    from ischeduler.batch.tapis.estimator_jobs import EstimatorJobs
     from ischeduler.cidb.ci_database import CIDatabase
     from ischeduler.estimators.facade import Estimators
     from ischeduler.estimators.queuewait.site import SiteWaits
@@ -336,9 +337,22 @@ class Services:
             from ischeduler.estimators.plugins.load import add_plugins
 
             found = Estimators(history=self._own_history, given=Path(assume) if assume else None, site=self._site_waits())
-            add_plugins(found.registry, self.settings.data_dir / "estimators", clock=self.clock)
+            add_plugins(found.registry, self.settings.data_dir / "estimators", tapis=self._tapis_jobs(), clock=self.clock)
             self._estimators[assume] = found
         return self._estimators[assume]
+
+    def _tapis_jobs(self) -> Callable[[], EstimatorJobs] | None:
+        """Where estimators that are Tapis apps run; None where no tenant is configured."""
+        if not self.settings["tapis.url"]:
+            return None
+
+        def connect() -> EstimatorJobs:
+            from ischeduler.batch import reached
+
+            account = str(self.settings["tapis.user"]) or reached.account_of(self.settings, self.owner)
+            return reached.tapis_estimators(self.settings, account, self.clock)
+
+        return connect
 
     def _site_waits(self) -> SiteWaits | None:
         """Queue waits learned from what accounting tells of live clusters; None unless the user allows it: a week of a large centre's

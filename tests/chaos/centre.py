@@ -54,7 +54,7 @@ class Centre:
         self.controller = Controller(self.folder, options)
         self.networks = [Network(n) for n in range(workers)]
         self.workers = [self._worker(n, lease_s, mutation, transport) for n in range(workers)]
-        if not eventually(lambda: len(self.store.signs()) >= workers, 60.0):
+        if not eventually(lambda: len(self.surely(self.store.signs)) >= workers, 120.0):
             raise RuntimeError(f"the workers do not start: {self.words()}")
 
     def _start_broker(self) -> str:
@@ -153,7 +153,7 @@ def make_run(run_id: str, owner: str, directory: str, epochs: int, walltime_s: f
     def seconds(value: float) -> Estimate:
         return Estimate.spread(value, 0.1, "s", "chaos@1")
 
-    workload = Workload(name="toy", model="toy", samples=320, epochs=epochs, batch_size=32, command=("python", "train.py"))
+    workload = Workload(name="toy", model="toy", samples=320, epochs=epochs, batch_size=32, command=("python", "train.py", "{epochs}"))
     run = seconds(epochs * EPOCH_S)
     plan = Plan(
         1, "sim", "gpu", "a100", workload, Resources(cpus_per_node=4, gpus_per_node=1, gres="a100", walltime_s=walltime_s),

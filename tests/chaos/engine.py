@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-_SESSION = "SET idle_in_transaction_session_timeout = '1s'; SET lock_timeout = '3s'; SET statement_timeout = '5s'"
+_SESSION = "SET idle_in_transaction_session_timeout = '3s'; SET lock_timeout = '6s'; SET statement_timeout = '10s'"
 
 
 def impatient(engine: Engine) -> Engine:

@@ -252,3 +252,37 @@ def test_an_estimator_runs_as_an_app(rig: TapisRig) -> None:
     assert tmp.exists()
     with pytest.raises(BatchUnavailable, match="left no"):
         jobs.output(number, "nothing.json", 100)
+
+
+def test_a_subscription_is_renewed_before_it_ends_and_not_at_every_look(rig: TapisRig) -> None:
+    told: list[str] = []
+    rig.server.deliver = lambda url, body: told.append(url)
+    batch = rig.connect(webhook="https://isched.example.org/hook")
+    crowd = rig.crowd(rig.new_key())
+    rig.fake.submit(replace(crowd, resources=replace(crowd.resources, walltime_s=80_000.0)))
+    rig.fake.auto_start = False
+    spec = rig.spec(rig.new_key(), Program(run_s=300))
+    job_id = batch.submit(spec)
+    assert told, "the first came with the submission"
+    for day in range(6):
+        batch.observe([JobRef(spec.key)])
+        assert len(rig.server.jobs[job_id].subscriptions) == (1 if day < 4 else 2)
+        rig.clock.advance(86400.0)
+    rig.server.faults.down = True
+    with pytest.raises(BatchUnavailable):
+        batch.observe([JobRef(spec.key)])
+
+
+def test_one_call_registers_system_app_and_its_archive(rig: TapisRig, tmp_path: Path) -> None:
+    import io
+    import zipfile
+
+    from ischeduler.batch.tapis.setup import register
+
+    cluster = next(c for c in _catalog() if c.name == "vista")
+    options: dict[str, Any] = {"host": "vista.example.org", "work_dir": "/scratch/isched", "profile": "tacc"}
+    assert register(rig.client(), cluster, "vista-isched", **options) == ["system vista-isched made", "app isched-train 1 made"]
+    archive = zipfile.ZipFile(io.BytesIO((tmp_path / "root" / "isched" / "isched-train-1.zip").read_bytes()))
+    assert b"isched_job.sh" in archive.read("tapisjob_app.sh")
+    again = register(rig.client(), cluster, "vista-isched", **options)
+    assert again[0].startswith("system vista-isched kept")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ischeduler.sandbox import Sandbox
 from tests.chaos.__main__ import together
 from tests.chaos.slurm import SlurmCentre, episode
+
+from ischeduler.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[2]
 

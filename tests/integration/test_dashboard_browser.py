@@ -203,7 +203,9 @@ def tab_to(page: Page, condition: str, most: int = 60) -> None:
 def test_a_run_that_goes_on_is_seen_going_on_and_keeps_the_readers_place(site: Site) -> None:
     with site.context() as context:
         page, wrong = watched(context, site)
-        page.goto("/runs/r-2b9c44")
+        with page.expect_response(lambda answer: answer.url.endswith("/v1/runs/r-2b9c44/stream")) as streamed:
+            page.goto("/runs/r-2b9c44")
+        assert streamed.value.status == 200
         page.locator("#cancel-r-2b9c44").focus()
         store = site.world.shelf.store
         store.save_run(replace(store.get_run("r-2b9c44"), state=RunState.RUNNING, message=""))

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -122,7 +122,7 @@ def test_a_withdrawn_token_ends_its_stream(service: TestService, url: str):
 class Receiver(http.server.BaseHTTPRequestHandler):
     """Takes webhooks; refuses the first."""
 
-    got: list[tuple[dict[str, str], bytes]] = []
+    got: ClassVar[list[tuple[dict[str, str], bytes]]] = []
     refuse = 1
 
     def do_POST(self) -> None:

@@ -83,7 +83,8 @@ def _names() -> Reader:
     def read(text: str) -> None:
         name = check_user_name(text)
         assert name.isascii(), name
-        assert "/" not in name and not name.startswith((".", "-")), name
+        assert "/" not in name, name
+        assert not name.startswith((".", "-")), name
 
     return _text(read)
 

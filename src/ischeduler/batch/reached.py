@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ischeduler.batch.slurm_rest import SlurmRest
     from ischeduler.batch.slurm_rest_tokens import TokenSource
     from ischeduler.batch.tapis.batch import TapisBatch
+    from ischeduler.batch.tapis.estimator_jobs import EstimatorJobs
 
 
 class Settings(Protocol):
@@ -35,6 +36,13 @@ def cluster_name(settings: Settings) -> str:
 def account_of(settings: Settings, user: str) -> str:
     """What the cluster calls a user of the service."""
     return str(dict(settings["serve.accounts"]).get(user, user))
+
+
+def check_per_user(settings: Settings, *keys: str) -> None:
+    """ConfigError where a service would act for everybody with one person's secret."""
+    for key in keys:
+        if settings[key] and "{user}" not in str(settings[key]):
+            raise ConfigError(f"{key} of a service must have {{user}} in its name: each user is acted for with their own.")
 
 
 def rest_tokens(settings: Settings, clock: Clock) -> TokenSource:
@@ -74,6 +82,10 @@ def tapis_batch(settings: Settings, account: str, clock: Clock, *, webhook: str 
     name, system = cluster_name(settings), str(settings["tapis.system"])
     if not system:
         raise ConfigError("batch.kind = 'tapis' needs tapis.system: the id of the Tapis system that stands for the cluster.")
+    if not settings["tapis.scripts"]:
+        raise ConfigError(
+            "batch.kind = 'tapis' needs tapis.scripts: a folder on the system that you may write, e.g. scratch/alice/isched."
+        )
     login = Login(
         account, _secret(settings, "tapis.password_file", account), str(settings["tapis.client_id"]),
         _secret(settings, "tapis.client_key_file", account), _secret(settings, "tapis.token_file", account),
@@ -107,3 +119,13 @@ def _secret(settings: Settings, key: str, user: str) -> str:
         return read_push_token(Path(named.replace("{user}", checked_user(user))).expanduser())
     except OSError as error:
         raise ConfigError(f"{key}: {error}") from None
+
+
+def tapis_estimators(settings: Settings, account: str, clock: Clock) -> EstimatorJobs:
+    """Where estimators that are Tapis apps run: the same tenant and system. ConfigError where none is configured."""
+    from ischeduler.batch.tapis.estimator_jobs import EstimatorJobs
+
+    batch = tapis_batch(settings, account, clock)
+    return EstimatorJobs(
+        batch.client, batch.site.system, f"{str(settings['tapis.scripts']).replace('{user}', account)}/estimators"
+    )

@@ -69,6 +69,9 @@ def _builder(kind: Any) -> Builder:
         return _dataclass_builder(kind)
     if origin is tuple:
         return _tuple_builder(get_args(kind))
+    if origin is frozenset:
+        member = _builder(get_args(kind)[0])
+        return lambda data: frozenset([member(v) for v in data])
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         inner = _builder(get_args(kind)[1])
         return lambda data: {k: inner(v) for k, v in data.items()}

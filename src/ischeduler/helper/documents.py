@@ -48,6 +48,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.ingest import Ingested, RefusedMessage
     from ischeduler.helper.memory_details import MemoryDetail
     from ischeduler.helper.options import EstimateRow
+    from ischeduler.helper.pools import PoolComparison
     from ischeduler.helper.report import Report
     from ischeduler.helper.scaled_profile import ScaledProfile
     from ischeduler.helper.simulation import Simulation, TraceFacts
@@ -95,6 +96,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "refused": {"refused": list[RefusedMessage]},
         "topics": {"made": list[str]},
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
+        "pool-simulation": {"simulation": PoolComparison},
         "simulate": {"simulation": Simulation},
         "traces": {"traces": list[PublicTrace]},
         "provisioners": {"folder": str, "models": dict[str, Any]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -24,6 +25,7 @@ TRANSPORTS = ("kafka", "spool")
 SPOOL_EVERY_S = 1.0
 KEEP_EVERY_S = 3600.0
 _RETRY_MAX_S = 10.0
+_GC_EVERY = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ def ingest(config: Config, transport: str, *, until_idle_s: float | None = None)
     if transport not in TRANSPORTS:
         raise BadInput(f"'{transport}' is no transport; expected {' or '.join(TRANSPORTS)}.")
     services = wire(config)
+    # A batch is thousands of small tuples and no cycles: with the usual thresholds the collector takes two fifths of the time.
+    gc.freeze()
+    gc.set_threshold(_GC_EVERY, 50, 100)
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ischeduler.core.errors import BadInput
+from ischeduler.simulator.pools.figures import PoolSummary, PoolWhy
 
 if TYPE_CHECKING:
     from ischeduler.policies.problem import Accelerators, Floats
-    from ischeduler.simulator.pools.results import PoolRun, PoolSummary
-    from ischeduler.simulator.pools.why import PoolWhy
+    from ischeduler.simulator.pools.results import PoolRun
 
 PICTURES = (".png", ".svg", ".html")
 

@@ -18,6 +18,8 @@ class RestBatches:
     def __init__(self, services: Services) -> None:
         self._settings, self._clock = services.settings, services.clock
         self._cluster = reached.cluster_name(self._settings)
+        if not self._settings["slurmrest.token_command"]:
+            reached.check_per_user(self._settings, "slurmrest.token_file")
         self._tokens = reached.rest_tokens(self._settings, self._clock)
         observer = str(self._settings["slurmrest.observer"]) or reached.account_of(self._settings, services.owner)
         self._observer = reached.rest_batch(self._settings, observer, self._clock, everyone=True, tokens=self._tokens)
@@ -63,6 +65,7 @@ def reached_batches(services: Services) -> BatchDirectory:
     if services.batch_kind == "slurmrest":
         return RestBatches(services)
     if services.batch_kind == "tapis":
+        reached.check_per_user(services.settings, "tapis.password_file", "tapis.token_file")
         services.tapis_webhook = _webhooks(services)
         return EachTheirOwn(services, services.tapis_of, [services.owner])
     cluster = reached.cluster_name(services.settings)

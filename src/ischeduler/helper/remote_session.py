@@ -185,6 +185,16 @@ class RemoteSession(Session):
                 return tuple(found)
             after = page["next"]
 
+    def events_since(self, run_id: str, row: int) -> tuple[Sequence[Event], int]:
+        """What happened to a run beyond a row of its log, and the row to go on from."""
+        found, after = list[Event](), row
+        while True:
+            page = self.line.get(_run(run_id, "events"), after=after)
+            found += [from_plain(Event, e) for e in page["events"]]
+            after = page["rows"][-1] if page["rows"] else after
+            if not page.get("next"):
+                return found, after
+
     def read_log(self, run_id: str, path: Path, offset: int) -> tuple[str, int]:
         """What an attempt's output holds beyond byte ``offset`` of its last lines."""
         try:

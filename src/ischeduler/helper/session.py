@@ -289,6 +289,11 @@ class Session:
         """Everything that happened to a run, in order of arrival."""
         return tuple(event for _, event in self.services.store.events(run_id))
 
+    def events_since(self, run_id: str, row: int) -> tuple[Sequence[Event], int]:
+        """What happened to a run beyond a row of its log, and the row to go on from."""
+        found = self.services.store.events(run_id, after=row)
+        return [event for _, event in found], found[-1][0] if found else row
+
     def read_log(self, run_id: str, path: Path, offset: int) -> tuple[str, int]:
         """What an attempt's output holds beyond byte ``offset``, and where it ends now; '' while there is none."""
         try:

@@ -60,7 +60,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tapis.profile", "text", "", "scheduler profile of every job (default: tacc for TACC's clusters)"),
     Setting("tapis.gpus", "choice:auto|gres|gpus-per-node|none", "auto", "how GPUs are asked for (auto: none on Vista and Stampede3, else gres)"),
     Setting("tapis.options", "list", (), "more options for the scheduler, for every job"),
-    Setting("tapis.scripts", "text", "isched", "folder on the system, below its root, where job scripts are put"),
+    Setting("tapis.scripts", "text", "", "folder of yours on the system, as a path from its root, where job scripts are put"),
     Setting("tapis.send_events", "flag", False, "jobs tell their progress to Tapis, with the token of push.token_file"),
     Setting("local.partitions", "tables", (), "partitions of the local batch system: [{ name = 'main', max_walltime = '1h' }]"),
     Setting("local.gpus", "text", "auto", "cards the local batch system hands out: auto asks nvidia-smi, none, 2, or v100-32g:2"),

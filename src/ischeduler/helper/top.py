@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ischeduler.core.errors import IschedError
+from ischeduler.core.event import Event
 from ischeduler.service.dashboard.views.clusters import ClusterCard, cluster_card
 from ischeduler.service.dashboard.views.run import RunPage, run_page
 from ischeduler.service.dashboard.views.runs import RunRow, run_rows
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 QUEUE_EVERY_S = 30.0
 """A controller is not asked oftener for a picture."""
-NEWEST = 50
+NEWEST, KEPT_LOGS = 50, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Lookout:
         self.here = here
         self._cards: Mapping[str, ClusterCard] = {}
         self._looked_at: float | None = None
+        self._logs: dict[str, tuple[list[Event], int]] = {}
 
     def glance(self) -> Glance:
         """One look. The plane takes one, too, where nobody else does."""
@@ -65,4 +67,14 @@ class Lookout:
         """One run with its curves and why it is where it is. NotFound when it is gone."""
         here = self.here
         run = here.owned_run(run_id)
-        return run_page(run, here.events_of(run.id), None, here.explain(run), here.clock.now())
+        return run_page(run, self._log(run.id), None, here.explain(run), here.clock.now())
+
+    def _log(self, run_id: str) -> list[Event]:
+        """The run's events; only what is new is read again. The least recently seen run's are forgotten."""
+        known, row = self._logs.pop(run_id, ([], 0))
+        news, row = self.here.events_since(run_id, row)
+        known += news
+        self._logs[run_id] = known, row
+        if len(self._logs) > KEPT_LOGS:
+            del self._logs[next(iter(self._logs))]
+        return known

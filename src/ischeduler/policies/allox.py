@@ -8,6 +8,8 @@ oldest max(alpha * waiting, free) jobs are considered (option ``alpha``, default
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from ischeduler.core.errors import BadInput
@@ -50,7 +52,7 @@ def allocate(
 
 def _assigned(waiting: Ints, rate: Floats, free: Ints, jobs: Jobs, now: float, accelerators: Accelerators) -> list[tuple[int, int]]:
     """(job, type) of the first in every line."""
-    from scipy.optimize import linear_sum_assignment
+    from scipy.optimize import linear_sum_assignment  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
     names = sorted(range(len(free)), key=accelerators.types.__getitem__)
     kind = np.repeat(names, free[names])
@@ -58,7 +60,7 @@ def _assigned(waiting: Ints, rate: Floats, free: Ints, jobs: Jobs, now: float, a
     alone = jobs.steps_left[waiting][:, None] / np.where(rate > 0, rate, NEVER)[waiting][:, kind]
     # Columns: place 1 (last) on every accelerator, place 2 on every accelerator, ... The waiting so far is the same in all of a row.
     cost = (np.arange(1, m + 1)[None, :, None] * alone[:, None, :]).reshape(m, m * n) + (now - jobs.arrived_s[waiting])[:, None]
-    row, column = linear_sum_assignment(cost)
+    row, column = cast("tuple[Ints, Ints]", linear_sum_assignment(cost))
     first: dict[int, tuple[int, int]] = {}
     for i, at in zip(row, column, strict=True):
         accelerator, place = int(at) % n, int(at) // n

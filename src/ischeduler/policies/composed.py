@@ -14,7 +14,17 @@ from dataclasses import replace
 import numpy as np
 
 from ischeduler.core.errors import BadInput
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs, Objective, Throughputs, allocation, rates
+from ischeduler.policies.problem import (
+    Accelerators,
+    Allocation,
+    Floats,
+    Jobs,
+    Objective,
+    Throughputs,
+    allocation,
+    memory_by_name,
+    rates,
+)
 from ischeduler.policies.program import most_gain
 
 DEFAULT = "max_min_fairness_perf"
@@ -27,16 +37,16 @@ def allocate(
     from ischeduler.policies.registry import allocate as by_name
     from ischeduler.policies.registry import objective_of
 
-    within = objective.options.get("within", {})
-    before: Mapping[str, Allocation] = previous.memory if previous is not None and isinstance(previous.memory, Mapping) else {}
+    within: str | Objective | Mapping[str, str | Objective] = objective.options.get("within", {})
+    before: Mapping[str, Allocation] = memory_by_name(previous)
     present = np.unique(jobs.entity)
     total = float(jobs.entity_weight[present].sum())
     share, priority = np.zeros((len(jobs), len(accelerators.types))), np.zeros(len(jobs))
     memory: dict[str, Allocation] = {}
     for e in present:
         name = jobs.entities[int(e)]
-        inner = within.get(name, within.get("", DEFAULT)) if isinstance(within, Mapping) else within
-        inner = objective_of(inner) if isinstance(inner, str) else inner
+        asked = within.get(name, within.get("", DEFAULT)) if isinstance(within, Mapping) else within
+        inner = objective_of(asked) if isinstance(asked, str) else asked
         if inner.name == "composed" or inner.sharing:
             raise BadInput(f"Entity '{name}' cannot use the policy '{inner.name}' within a composition; name a policy without pairs of jobs.")
         rows = np.flatnonzero(jobs.entity == e)

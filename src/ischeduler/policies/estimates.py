@@ -17,7 +17,7 @@ import numpy as np
 
 from ischeduler.core.errors import BadInput
 from ischeduler.core.estimate import Estimate
-from ischeduler.policies.problem import Floats, Throughputs
+from ischeduler.policies.problem import Floats, Ints, Throughputs
 
 Z90 = 1.2815515655446004
 FREE_SCALE = 1e4
@@ -88,7 +88,7 @@ def profiles(throughputs: Throughputs) -> Profiles:
         full, extra = np.empty_like(logs), np.zeros((kinds, kinds))
         for i, row in enumerate(logs):
             known = np.isfinite(row)
-            full[i], spread = _conditioned(mean, covariance, np.flatnonzero(known), row[known], 1e-6)
+            full[i], spread = _conditioned(mean, covariance, np.flatnonzero(known).astype(np.int64), row[known], 1e-6)
             extra += spread
         full -= full.mean(axis=1, keepdims=True)
         mean = full.mean(axis=0)
@@ -96,11 +96,11 @@ def profiles(throughputs: Throughputs) -> Profiles:
     return Profiles(throughputs.types, mean, covariance, len(logs))
 
 
-def _conditioned(mean: Floats, covariance: Floats, at: Floats, values: Floats, noise: float) -> tuple[Floats, Floats]:
+def _conditioned(mean: Floats, covariance: Floats, at: Ints, values: Floats, noise: float) -> tuple[Floats, Floats]:
     """Mean and covariance given values at some places."""
     if len(at) == 0:
         return mean, covariance
-    gain = np.linalg.solve(covariance[np.ix_(at, at)] + noise * np.eye(len(at)), covariance[at]).T
+    gain = np.transpose(np.asarray(np.linalg.solve(covariance[np.ix_(at, at)] + noise * np.eye(len(at)), covariance[at]), dtype=np.float64))
     return mean + gain @ (values - mean[at]), covariance - gain @ covariance[at]
 
 

@@ -63,7 +63,7 @@ def _by_name(accelerators: Accelerators) -> list[int]:
 
 
 def _fastest(order: list[int], jobs: Jobs, rate: Floats, accelerators: Accelerators) -> dict[str, int]:
-    free, names, holds = accelerators.count.copy(), _by_name(accelerators), {}
+    free, names, holds = accelerators.count.copy(), _by_name(accelerators), dict[str, int]()
     for j in order:
         if not (free > 0).any():
             break
@@ -113,7 +113,7 @@ def _packed(
         raise BadInput("This policy shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose fifo_perf.")
     threshold = float(objective.options.get("packing_threshold", 1.5))
     alone = {at[job]: k for job, k in holds.items()}
-    share, pairs, kinds = found.share.copy(), [], len(found.types)
+    share, pairs, kinds = found.share.copy(), list[tuple[int, int, int]](), len(found.types)
     for j in waiting:
         best, mate = threshold, -1
         for i, k in alone.items():

@@ -11,7 +11,7 @@ steps_left_j / (rho D_j - elapsed_j): a max-min programme whose level t(rho) mus
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +26,7 @@ from ischeduler.policies.problem import (
     Throughputs,
     allocation,
     isolated_shares,
+    memory_by_name,
     rates,
 )
 from ischeduler.policies.program import raise_level
@@ -40,7 +41,7 @@ def allocate(
     """See the module. ``value``: rho; ``score``: minus each job's own rho."""
     rate = rates(jobs, throughputs, accelerators, objective)
     alone = (rate * isolated_shares(jobs, accelerators)).sum(axis=1)
-    known: dict[str, tuple[float, float, float]] = previous.memory if previous is not None and isinstance(previous.memory, dict) else {}
+    known: Mapping[str, tuple[float, float, float]] = memory_by_name(previous)
     done = jobs.isolated_s.copy()
     for row, job in enumerate(jobs.ids):
         if job in known:

@@ -71,7 +71,7 @@ def best_goodput(
     accumulations = np.where((replicas == 1) & (local > batches.base + 1e-8), np.maximum(accumulations, 1), accumulations)
     local = np.ceil(local / (accumulations + 1) - 1e-8)
     batch = replicas * local * (accumulations + 1)
-    good = batch / step.seconds(nodes, replicas, local, accumulations) * efficiency(batch, batches.base, noise_scale)
+    good = batch / step.seconds(nodes, replicas, local, accumulations) * efficiency(batch.astype(np.float64), batches.base, noise_scale)
     fits = (local >= batches.smallest_local) & (local <= batches.largest_local) & (low <= batches.largest)
     good = np.where(fits, good, 0.0)
     row = good.argmax(axis=0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -284,6 +284,13 @@ class AllocationPolicy(Protocol):
     ) -> Allocation:
         """Shares that fit; ``previous`` carries the policy's memory. Raises IschedError with one sentence."""
         ...
+
+
+def memory_by_name(previous: Allocation | None) -> Mapping[str, Any]:
+    """The memory of a policy that remembers something by name; empty where there is none."""
+    if previous is None or not isinstance(previous.memory, Mapping):
+        return {}
+    return cast("Mapping[str, Any]", previous.memory)
 
 
 def rates(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, objective: Objective) -> Floats:

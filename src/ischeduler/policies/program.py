@@ -16,7 +16,7 @@ import numpy as np
 from ischeduler.core.errors import BadInput, IschedError
 from ischeduler.policies import interior
 from ischeduler.policies.interior import Point, Programme
-from ischeduler.policies.problem import Floats, Ints
+from ischeduler.policies.problem import Flags, Floats, Ints
 
 TOLERANCE = 1e-9
 ACCEPTED = 1e-5
@@ -144,12 +144,12 @@ def _reached(p: Programme, x: Floats, scales: _Scales) -> tuple[float, float]:
     """(the level or the gain of the shares as they are, what a multiplier of the kernel is worth in the objective's unit)."""
     if p.level_gain == 0.0:
         return float(np.dot((p.gain * x).sum(axis=0), p.copies)) * scales.unit, scales.unit
-    wanting = p.need > 0
+    wanting: Flags = p.need > 0
     unit = scales.stretch / p.level_gain
     if not wanting.any():
         return float("inf"), unit
     slack: Floats = ((p.speed * x).sum(axis=0) - p.floor)[wanting] / p.need[wanting]
-    return float(slack.min()) * scales.stretch, unit
+    return float(np.min(slack)) * scales.stretch, unit
 
 
 def run(programme: Programme, at: Point, tolerance: float, *, twin: bool = False) -> Point:

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs
+from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, memory_by_name
 
 EPSILON = 1e-9
 
 
 def held_before(jobs: Jobs, previous: Allocation | None) -> dict[str, int]:
     """Which job holds which type (column): by the policy's own memory, else by where the jobs ran last round."""
-    if previous is not None and isinstance(previous.memory, Mapping):
-        return dict(previous.memory)
-    return {job: int(k) for job, k in zip(jobs.ids, jobs.on, strict=True) if k >= 0}
+    before = memory_by_name(previous)
+    return dict(before) if before else {job: int(k) for job, k in zip(jobs.ids, jobs.on, strict=True) if k >= 0}
 
 
 def serve(
@@ -26,7 +25,7 @@ def serve(
     room (``blind``: the one with most room). ``strict``: nobody passes a job that must wait; otherwise smaller jobs may. On a slice of a cluster,
     a job may get the fraction of time that is left on a type.
     """
-    share, free, holds = np.zeros_like(rate), accelerators.count.copy(), {}
+    share, free, holds = np.zeros_like(rate), accelerators.count.copy(), dict[str, int]()
     size = jobs.accelerators
     waiting: list[int] = []
     for j in order:

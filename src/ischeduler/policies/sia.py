@@ -19,7 +19,18 @@ import numpy as np
 
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.choice import FORBIDDEN, Choice, choose
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Objective, Throughputs, allocation
+from ischeduler.policies.problem import (
+    Accelerators,
+    Allocation,
+    Flags,
+    Floats,
+    Ints,
+    Jobs,
+    Objective,
+    Throughputs,
+    allocation,
+    memory_by_name,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,10 +72,10 @@ def costs(
         relative = relative * smallest[np.where(possible, goodput, np.inf).argmin(axis=1)][:, None]
     left = np.maximum(age_s - restarts * restart_cost_s, 0.0) / (age_s + restart_cost_s)
     left = np.where((age_s < restart_cost_s) | (held < 0), 1.0, left)
-    stays = np.arange(goodput.shape[1])[None, :] == held[:, None]
+    stays: Flags = np.arange(len(goodput[0]), dtype=np.int64)[None, :] == held[:, None]
     with np.errstate(divide="ignore"):
-        cost = np.where(possible, np.where(stays, relative, relative * left[:, None]) ** power, np.inf)
-    return cost if decimals is None else np.round(cost, decimals)
+        cost: Floats = np.where(possible, np.where(stays, relative, relative * left[:, None]) ** power, np.inf)
+    return cost if decimals is None else np.asarray(np.round(cost, decimals), dtype=np.float64)
 
 
 def assign(
@@ -98,7 +109,7 @@ def allocate(
             f"The goodputs have the shape {goodput.shape}; expected {len(jobs)} rows (jobs) and {len(configs)} columns (configurations).")
     asked = configs.accelerators[None, :]
     goodput = np.where((asked >= jobs.min_accelerators[:, None]) & (asked <= jobs.max_accelerators[:, None]), goodput, 0.0)
-    before = previous.memory if previous is not None and isinstance(previous.memory, dict) else {}
+    before = memory_by_name(previous)
     held = np.asarray(options.get("held", [before.get(job, -1) for job in jobs.ids]), dtype=np.int64)
     restarts = np.asarray(options.get("restarts", np.zeros(len(jobs))), dtype=np.float64)
     restart_s = np.broadcast_to(np.asarray(options.get("restart_cost_s", 30.0), dtype=np.float64), (len(jobs),))

@@ -120,14 +120,16 @@ class Controller:
     def handle(self, call: str, given: dict[str, Any]) -> Any:
         """Answer one question."""
         self.calls[call] += 1
-        self.batch.catch_up()
+        answer = getattr(self, f"_do_{call}")(**given)
         self._drain()  # a job's last words are on the disk before anybody can see that it ended, as on a real node
-        handler = getattr(self, f"_do_{call}")
-        return handler(**given)
+        return answer
 
     def _do_submit(self, job: Any) -> str:
         spec = from_plain(JobSpec, job)
-        self.folders[spec.variables["ISCHED_RUN_ID"]] = spec.variables["ISCHED_RUN_DIR"]
+        run_id = spec.variables["ISCHED_RUN_ID"]
+        self.folders[run_id] = spec.variables["ISCHED_RUN_DIR"]
+        if spec.command[-1].isdigit():  # the training's own argument: its epochs, whatever became of the directory
+            self.runs._directory(run_id).epochs = int(spec.command[-1])
         return self.batch.submit(spec)
 
     def _do_observe(self, jobs: list[Any]) -> Any:
@@ -142,8 +144,8 @@ class Controller:
     def _do_probe(self, job: Any) -> Any:
         return to_plain(self.batch.probe(from_plain(JobSpec, job)))
 
-    def _do_prepare(self, run: str, epochs: int) -> None:
-        self.runs._directory(run).epochs = epochs
+    def _do_prepare(self, run: str) -> None:
+        self.runs._directory(run)
 
     def _do_fence(self, run: str, token: str) -> None:
         self.runs.raise_fence(_Named(run), token)  # pyright: ignore[reportArgumentType]

@@ -90,10 +90,10 @@ class RemoteController:
         return from_plain(Probe, self.ask("probe", job=to_plain(job)))
 
     def prepare(self, run: Run) -> None:
-        """Note the epochs; the folder for the spool is made as on a shared file system."""
+        """The folder for the spool is made as on a shared file system."""
         if self._folders:
             (Path(run.directory) / "events").mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._tell("prepare", run=run.id, epochs=run.plan.workload.epochs)
+        self._tell("prepare", run=run.id)
 
     def raise_fence(self, run: Run, token: str) -> None:
         """Older incarnations stop themselves."""

@@ -196,3 +196,14 @@ def test_no_runs_is_said_kindly(tmp_path: Path) -> None:
     drive(app, story)
 
 
+
+
+def test_a_long_log_is_read_once(world: World) -> None:
+    lookout, asked = Lookout(world.session), []
+    real = world.store.events
+    world.store.events = lambda run_id, *, after=0: asked.append(after) or real(run_id, after=after)  # type: ignore[method-assign,func-returns-value]
+    assert len(lookout.detail("r-aa1").losses) == 10
+    stored = world.store.get_run("r-aa1")
+    world.store.save_run(stored, [Event("r-aa1", "progress", T0, "job", "1.0", 11, {"step": 11, "loss": 0.5})])
+    assert lookout.detail("r-aa1").losses[-1] == 0.5
+    assert asked == [0, 10]

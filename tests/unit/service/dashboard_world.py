@@ -236,9 +236,10 @@ class Shelf:
 class World:
     """The application, and tokens of alice (a user), bob (a user) and carol (a centre admin)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.shelf = Shelf(folder)
-        self.app: FastAPI = create_app(self.shelf, ServiceSettings(key=b"k" * 32, stranger_rate=1e6, stranger_burst=1e6, rate=1e6, burst=1e6))  # type: ignore[arg-type]
+        generous: dict[str, Any] = {"stranger_rate": 1e6, "stranger_burst": 1e6, "rate": 1e6, "burst": 1e6}
+        self.app: FastAPI = create_app(self.shelf, ServiceSettings(key=b"k" * 32, **(generous | settings)))  # type: ignore[arg-type]
         gate = self.app.state.gate
         self.tokens: dict[str, str] = {}
         for name, roles in (("alice", ("user",)), ("bob", ("user",)), ("carol", ("user", "centre_admin"))):

@@ -26,6 +26,7 @@ from ischeduler.service.dashboard.charts import curve_plot, gantt_lane, ratio_do
 from ischeduler.service.dashboard.routes import router
 from ischeduler.service.dashboard.views.curves import Curve, Line
 from ischeduler.service.dashboard.views.timeline import Bar, Lane, Timeline
+from ischeduler.service.settings import OidcSettings
 from ischeduler.store.ingest import EventInbox
 from ischeduler.store.run_log import RunLog
 
@@ -331,6 +332,14 @@ def test_a_wrong_token_opens_nothing(world: World) -> None:
     assert client.post("/login", data={"token": world.tokens["alice"]}, headers={"Origin": "https://evil.example"}).status_code == 403
 
 
+def test_the_institutions_sign_in_is_offered_where_there_is_one(world: World, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = World(tmp_path / "other", oidc=OidcSettings("https://login.example.org", "isched"))
+    link = next(a["href"] for a in Outline(TestClient(other.app).get("/login?back=/clusters").text).all("a") if "/auth/" in (a["href"] or ""))
+    assert link == "/auth/start?next=%2Fclusters"
+    assert "/auth/" not in TestClient(world.app).get("/login").text
+
+
 def test_signing_out_ends_the_session(world: World) -> None:
     client = signed_in(world, "alice")
     cookie = client.cookies["isched_session"]
@@ -405,7 +414,7 @@ def test_without_the_simulators_libraries_counts_are_shown(world: World) -> None
 
 
 def test_charts_escape_and_tell_in_words() -> None:
-    lane = Lane(1, EVIL, EVIL, "running", (Bar("run", 0.1, 0.5),), (0.2,), "live", EVIL, "1m", "2m", "", "")
+    lane = Lane(1, EVIL, EVIL, "running", (Bar("run", 0.1, 0.5),), (0.2,), 1, "live", EVIL, "1m", "2m", "", "")
     axis = Timeline(0, 100, (lane,), (), 0.5, (0.1, 0.2, 0.3), "")
     curve = Curve(EVIL, "step", "", (0.0, 1.0), (Line(EVIL, (1.0, 2.0)),))
     for drawn in (gantt_lane(lane, axis), curve_plot(curve), share_bar(0.5, EVIL), ratio_dots([(1.0, True)], EVIL)):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ischeduler.batch.backoff import Backoff
 from ischeduler.batch.names import job_name
 from ischeduler.batch.tapis.client import Missing, TapisClient, Unsure
-from ischeduler.batch.tapis.events import subscription
+from ischeduler.batch.tapis.events import due_for_renewal, subscription
 from ischeduler.batch.tapis.job import SCRIPT, WORD, Site, job_request, job_script
 from ischeduler.batch.tapis.schema import check_job
 from ischeduler.batch.tapis.states import status_of
@@ -37,11 +37,17 @@ class TapisBatch:
         self._scripts, self._webhook, self._python, self._push = scripts.strip("/"), webhook, python, push
         self.backoff = Backoff()
         self._system: Mapping[str, Any] = {}
+        self._subscribed: dict[str, float] = {}
 
     @property
     def name(self) -> str:
         """The cluster's name."""
         return self._name
+
+    @property
+    def client(self) -> TapisClient:
+        """The connection to the tenant."""
+        return self._client
 
     def submit(self, job: JobSpec) -> str:
         """The job's uuid; see the port for what may be raised. Nothing is sent that the server would refuse for its form."""
@@ -78,6 +84,7 @@ class TapisBatch:
                 status = status_of(row)
                 if status is not None and status.key in some:
                     found.setdefault(status.key, []).append(status)
+        self._renew([s for found_of_key in found.values() for s in found_of_key], taken_at)
         return Observation(taken_at, {k: tuple(sorted(v, key=lambda s: (s.submit_s or 0.0, s.job_id))) for k, v in found.items()})
 
     def cancel(self, job_id: str, *, signal: str | None = None) -> None:
@@ -124,6 +131,17 @@ class TapisBatch:
         """A new subscription for a job: those made with it live a week only."""
         if self._webhook:
             self._ask("jobs.subscribe", jobUuid=job_id, **subscription(self._webhook))
+
+    def _renew(self, jobs: Collection[JobStatus], now: float) -> None:
+        """New subscriptions for jobs that outlive the first; one that fails is tried at the next look, polling goes on meanwhile."""
+        for job in jobs if self._webhook else ():
+            made_at = self._subscribed.get(job.job_id, job.submit_s or now)
+            if not job.state.ended and due_for_renewal(made_at, now):
+                try:
+                    self.subscribe(job.job_id)
+                except IschedError:
+                    continue
+                self._subscribed[job.job_id] = now
 
     def files(self, job_id: str, path: str = "/") -> list[Mapping[str, Any]]:
         """What lies in a job's output folder."""

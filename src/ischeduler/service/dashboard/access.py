@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ischeduler.core.errors import BadInput, IschedError, NotFound
 from ischeduler.core.run import Run
+from ischeduler.service.auth.limits import TooMany
 from ischeduler.service.auth.principal import Forbidden, NotSignedIn, Principal
 from ischeduler.service.auth.require import RunId, principal, visible_run
 from ischeduler.service.auth.sessions import CSRF_FIELD, check_csrf
@@ -47,7 +48,9 @@ def _to_login(request: Request) -> Response:
 
 
 def _refusal(request: Request, error: IschedError) -> Response:
-    titles = {NotFound: ("Not found", 404), Forbidden: ("Not allowed", 403), BadInput: ("That cannot be", 422)}
+    titles = {
+        NotFound: ("Not found", 404), Forbidden: ("Not allowed", 403), BadInput: ("That cannot be", 422), TooMany: ("Too often", 429),
+    }  # fmt: skip
     title, status = next((t for kind, t in titles.items() if isinstance(error, kind)), ("It did not work", 503))
     if "hx-request" in request.headers:
         return Response(status_code=status)

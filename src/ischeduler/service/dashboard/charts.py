@@ -15,6 +15,7 @@ from ischeduler.service.dashboard.views.curves import Curve
 from ischeduler.service.dashboard.views.plans import OptionRow
 from ischeduler.service.dashboard.views.run import Compared
 from ischeduler.service.dashboard.views.timeline import Lane, Timeline
+from ischeduler.service.dashboard.words import plural
 
 PLOT = 100.0
 """The side of a plot's own square; it is stretched to its frame, its strokes are not."""
@@ -119,7 +120,7 @@ def gantt_lane(lane: Lane, axis: Timeline) -> Markup:
 
 def lane_words(lane: Lane) -> str:
     """One job as a sentence."""
-    saved = f", {len(lane.checkpoints)} checkpoints" if lane.checkpoints else ""
+    saved = f", {plural(lane.saves, 'checkpoint')}" if lane.saves else ""
     end = f", ended by {lane.ended_by}" if lane.ended_by else f", {lane.state}"
     return f"Job {lane.number} on {lane.where}: waited {lane.waited}, ran {lane.ran}{saved}{end}."
 

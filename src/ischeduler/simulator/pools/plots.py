@@ -14,7 +14,8 @@ import numpy as np
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.problem import Accelerators, Floats
 from ischeduler.simulator.plots import DAY_S, _figure_class  # pyright: ignore[reportPrivateUsage]
-from ischeduler.simulator.pools.results import PoolRun, PoolSummary, ratios
+from ischeduler.simulator.pools.figures import PoolSummary
+from ischeduler.simulator.pools.results import PoolRun, ratios
 from ischeduler.simulator.results import replaced
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#000000")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ischeduler.policies.problem import Accelerators, Floats, Throughputs
+from ischeduler.simulator.pools.figures import PoolSummary
 from ischeduler.simulator.pools.workload import Workload
 
 
@@ -29,32 +30,6 @@ class PoolRun:
     received_s: Floats | None = None
     restarts: Any = None
     started_s: Floats | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSummary:
-    """The figures of one run: jobs judged and done, completion times (seconds), the end, use of accelerators, cost, fairness.
-
-    ``fairness_worst`` and ``fairness_mean``: completion time over that with an equal slice of every type all along (1 or less: no job is
-    worse off than on its own); None when that was not simulated. ``cost``: accelerator hours at the given prices.
-    """
-
-    policy: str
-    mode: str
-    jobs: int
-    done: int
-    jct_mean_s: float
-    jct_p50_s: float
-    jct_p90_s: float
-    jct_p99_s: float
-    makespan_s: float
-    utilisation: float
-    cost: float
-    restarts_mean: float | None
-    fairness_worst: float | None
-    fairness_mean: float | None
-    decisions: int
-    cpu_s: float
 
 
 def summarise(run: PoolRun, accelerators: Accelerators, isolated_s: Floats | None = None) -> PoolSummary:

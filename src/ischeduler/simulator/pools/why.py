@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ischeduler.core.durations import human
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.problem import Accelerators
+from ischeduler.simulator.pools.figures import PoolWhy, TypeAccount
 from ischeduler.simulator.pools.results import PoolRun
 from ischeduler.simulator.pools.workload import Workload
 
@@ -30,32 +29,6 @@ RULES = {
     "gandiva": "equal slices, and jobs share accelerators when there are too few",
     "isolated": "every job has the same slice of every type",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TypeAccount:
-    """A job's time on a type over its life: promised by the policy, received in rounds (seconds)."""
-
-    type: str
-    promised_s: float
-    received_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class PoolWhy:
-    """The answer: the rule, the accounts, who went ahead (jobs that came later and ended earlier), and one paragraph of words."""
-
-    job: str
-    policy: str
-    rule: str
-    arrived_s: float
-    waited_s: float | None
-    jct_s: float | None
-    alone_s: float
-    restarts: int | None
-    accounts: tuple[TypeAccount, ...]
-    overtaken_by: tuple[str, ...]
-    words: str
 
 
 def rule_of(policy: str) -> str:

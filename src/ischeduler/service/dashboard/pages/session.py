@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from ischeduler.core.errors import IschedError
+from ischeduler.service.auth.oidc import START
 from ischeduler.service.auth.principal import Forbidden, NotSignedIn
 from ischeduler.service.auth.sessions import CSRF_FIELD, check_csrf, close_session, open_session
 from ischeduler.service.dashboard.access import PageRoute, local_path, same_site
@@ -15,7 +17,6 @@ from ischeduler.service.dashboard.rendering import THEME_COOKIE, THEMES, page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 YEAR_S = 365 * 86400
-OIDC_START = "/auth/oidc/login"
 
 
 @router.get("/login")
@@ -45,8 +46,9 @@ def login(
 
 
 def _login(request: Request, back: str, problem: str = "", status: int = 200) -> Response:
-    oidc = OIDC_START if request.app.state.gate.settings.oidc is not None else ""
-    return page(request, "login.html", status=status, back=local_path(back), problem=problem, oidc=oidc)
+    back = local_path(back)
+    oidc = f"{START}?{urlencode({'next': back})}" if request.app.state.gate.settings.oidc is not None else ""
+    return page(request, "login.html", status=status, back=back, problem=problem, oidc=oidc)
 
 
 @router.post("/logout")

@@ -13,6 +13,7 @@ from ischeduler.core.durations import human
 from ischeduler.core.event import Event
 from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.run import Attempt, Run
+from ischeduler.service.dashboard.views.curves import thinned
 from ischeduler.service.dashboard.words import plural
 
 CAUSE_TONES: dict[Cause, str] = {
@@ -20,6 +21,7 @@ CAUSE_TONES: dict[Cause, str] = {
     Cause.CANCELLED: "warn",
 }  # fmt: skip
 """Every other cause is a failure ('bad')."""
+MOST_MARKS = 150
 PLANNED = (Cause.FINISHED, Cause.SUPERSEDED)
 """Ends that interrupt nothing: a superseded job handed over to its successor."""
 
@@ -35,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One job: its bars, its checkpoints, what ended it and how that looks, and the same in words."""
+    """One job: its bars, its checkpoints (of ``saves`` at most some hundred), what ended it and how that looks, and the same in words."""
 
     number: int
     job: str
@@ -43,6 +45,7 @@ class Lane:
     state: str
     bars: tuple[Bar, ...]
     checkpoints: tuple[float, ...]
+    saves: int
     end_tone: str
     ended_by: str
     waited: str
@@ -103,7 +106,7 @@ def _lane(a: Attempt, events: Sequence[Event], start: float, length: float, now:
     saved = [e.at for e in events if e.kind == "checkpoint" and e.token.split(".")[0] == str(a.number)]
     return Lane(
         a.number, a.job_id or "", f"{a.cluster}/{a.partition}", a.state.value.replace("_", " "), tuple(bars),
-        tuple(_place(at, start, length) for at in saved), _tone(a), _ended_by(a), _span(queued, waited_until),
+        tuple(_place(at, start, length) for at in thinned(saved, MOST_MARKS)), len(saved), _tone(a), _ended_by(a), _span(queued, waited_until),
         _span(a.started_at, end), ", ".join(a.nodes), a.reason,
     )  # fmt: skip
 

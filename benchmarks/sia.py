@@ -1,0 +1,159 @@
+"""Sia's workloads under our Sia: completion times against its own simulator's, the integer programme against the exact one, and our variant.
+
+``python -m benchmarks.sia [--workloads DIR] [--traces DIR] [--all] [--skip-ours] [--json]``. DIR holds csv files (name, time, application,
+num_replicas, batch_size), also in folders; without ``--all`` only those called ``workload-1.csv`` of philly and saturn are run, where there
+are such. Its own simulator's figures (64 accelerators): Philly-1 1,950 s, Saturn-1 2,091 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices of a few rows: threads only get in each other's way
+
+import numpy as np
+
+from benchmarks.report import Bar, finish
+from ischeduler.core.errors import BadInput, IschedError
+from ischeduler.policies.problem import Ints
+from ischeduler.simulator.pools.sia.simulate import (
+    CLUSTER,
+    Problem,
+    Result,
+    Rules,
+    Simulation,
+    by_solver,
+    mean_jct_s,
+    read_workload,
+)  # fmt: skip
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sia"
+THEIRS = {"philly": (1950.0, 28_390.0, 56_020.0), "saturn": (2091.0, 27_765.0, 45_260.0)}
+"""Mean and 99th percentile of the completion times, and the last end, of Sia's simulator on workload 1 (seconds)."""
+EVERY = 25
+OURS = Rules(decimals=None)
+"""Our variant: costs as they are, not rounded to two decimals."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0, 1 when a bar is missed, 2 on bad input."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sia", description=__doc__)
+    parser.add_argument("--workloads", type=Path, default=DATA / "workloads", metavar="DIR", help="a folder of workloads, or one csv")
+    parser.add_argument("--traces", type=Path, metavar="DIR", help="the applications' measurements (default: traces beside the workloads)")
+    parser.add_argument("--all", action="store_true", help="every csv in the folder, not only workload-1 of philly and saturn")
+    parser.add_argument("--skip-ours", action="store_true", help="leave out our variant")
+    parser.add_argument("--json", action="store_true", help="only the closing line")
+    args = parser.parse_args(argv)
+    say = (lambda words: None) if args.json else (lambda words: print(words, flush=True))
+    try:
+        files = _files(args.workloads, everything=args.all)
+        traces = args.traces or _traces(args.workloads)
+        metrics, bars = measure(files, traces, ours=not args.skip_ours, say=say)
+    except IschedError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return finish("sia", metrics, bars, as_json=args.json)
+
+
+def _files(folder: Path, *, everything: bool) -> list[Path]:
+    if folder.is_file():
+        return [folder]
+    found = sorted(folder.rglob("*.csv"))
+    usual = [f for f in found if f.name == "workload-1.csv" and f.parent.name in THEIRS]
+    chosen = found if everything or not usual else usual
+    if not chosen:
+        raise BadInput(f"--workloads {folder} holds no csv file; give a folder with workloads (name, time, application, num_replicas, batch_size).")
+    return chosen
+
+
+def _traces(folder: Path) -> Path:
+    near = [p / "traces" for p in (folder, *folder.resolve().parents) if (p / "traces").is_dir()]
+    return near[0] if near else DATA / "traces"
+
+
+def measure(files: list[Path], traces: Path, *, ours: bool, say: Any) -> tuple[dict[str, Any], list[Bar]]:
+    """Every workload under Sia and, with ``ours``, under our variant."""
+    metrics: dict[str, Any] = {}
+    bars: list[Bar] = []
+    worst_gap, rounds_checked = 0.0, 0
+    for path in files:
+        stem = f"{path.parent.name}_{path.stem}".replace("-", "_")
+        judge = Judge()
+        result, cpu_s = run(path, traces, Rules(), judge)
+        jct = np.array(list(result.jct_s.values()))
+        metrics |= {f"{stem}_mean_jct_s": mean_jct_s(result), f"{stem}_p99_jct_s": float(np.quantile(jct, 0.99)),
+                    f"{stem}_makespan_s": result.makespan_s, f"{stem}_cpu_s": cpu_s}  # fmt: skip
+        worst_gap, rounds_checked = max(worst_gap, judge.worst), rounds_checked + judge.checked
+        theirs = THEIRS.get(path.parent.name) if path.name == "workload-1.csv" else None
+        say(f"{stem}: mean {mean_jct_s(result):,.0f} s, p99 {np.quantile(jct, 0.99):,.0f} s, end {result.makespan_s:,.0f} s"
+            + (f"; Sia's own simulator {theirs[0]:,.0f}, {theirs[1]:,.0f}, {theirs[2]:,.0f} s" if theirs else ""))  # fmt: skip
+        if theirs:
+            metrics[f"{stem}_off_percent"] = 100 * abs(mean_jct_s(result) / theirs[0] - 1)
+            bars.append(Bar(f"{stem}_off_percent", 5.0))
+        if ours:
+            mine, _ = run(path, traces, OURS, Judge(every=0))
+            metrics[f"{stem}_ours_mean_jct_s"] = mean_jct_s(mine)
+            say(f"{stem}: our variant {mean_jct_s(mine):,.0f} s")
+            if theirs:
+                bars.append(Bar(f"{stem}_ours_mean_jct_s", theirs[0]))
+    metrics |= {"programme_gap": worst_gap, "programmes_checked": rounds_checked}
+    bars.append(Bar("programme_gap", 1e-4))
+    return metrics, bars
+
+
+def run(path: Path, traces: Path, rules: Rules, judge: Judge) -> tuple[Result, float]:
+    """One simulation and its CPU seconds."""
+    jobs = read_workload(path, traces, tuple(CLUSTER))
+    began = time.process_time()
+    result = Simulation(jobs, CLUSTER, rules, by_solver, judge).run()
+    return result, time.process_time() - began
+
+
+class Judge:
+    """Solves every so many rounds' programme exactly and keeps the worst relative gap."""
+
+    def __init__(self, every: int = EVERY) -> None:
+        self.every, self.seen, self.checked, self.worst = every, 0, 0, 0.0
+
+    def __call__(self, problem: Problem, chosen: Ints) -> None:
+        self.seen += 1
+        if not self.every or self.seen % self.every:
+            return
+        best = exact(problem)
+        self.worst = max(self.worst, (value(problem, chosen) - best) / max(abs(best), 1e-12))
+        self.checked += 1
+
+
+def value(problem: Problem, chosen: Ints) -> float:
+    """The objective of a choice: the costs of those served and the cost of each who is not."""
+    served = np.flatnonzero(chosen >= 0)
+    return float(problem.cost[served, chosen[served]].sum()) + problem.unserved * (len(chosen) - len(served))
+
+
+def exact(problem: Problem) -> float:
+    """The least objective, by HiGHS' branch and bound to a gap of zero."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import coo_array
+
+    job, column = np.nonzero(np.isfinite(problem.cost))
+    at = np.arange(len(job))
+    kinds = len(problem.count)
+    once = coo_array((np.ones(len(job)), (job, at)), shape=(len(problem.cost), len(job)))
+    room = coo_array((problem.configs.accelerators[column], (problem.configs.kind[column], at)), shape=(kinds, len(job)))
+    found = milp(
+        problem.cost[job, column] - problem.unserved, integrality=np.ones(len(job)), bounds=Bounds(0, 1),
+        constraints=[LinearConstraint(once.tocsr(), -np.inf, 1), LinearConstraint(room.tocsr(), -np.inf, problem.count)],
+        options={"mip_rel_gap": 0.0},
+    )  # fmt: skip
+    if found.x is None:
+        raise IschedError("HiGHS did not solve a round's programme; run the benchmark again.")
+    return float(found.fun) + problem.unserved * len(problem.cost)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
