@@ -3,7 +3,7 @@
 Everything shares two cores: the sender, the Kafka-protocol broker, PostgreSQL (every commit waits for the disk) and one
 ``isched ingest`` (or the service under uvicorn), as they are shipped. Each event of a run is numbered without a gap, one in
 a hundred is sent twice, and at the end every number is looked for: missing and doubled events are bars. With ``--outage`` the
-database is stopped, then the broker frozen, for that long each in the middle of the stream.
+database is stopped, then the broker frozen, for that long each, and events are sent all the while.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     asked.runs = asked.runs or (200 if http else 5000)
     if asked.seconds <= 0 or asked.rate <= 0 or asked.runs <= 0 or asked.readers <= 0 or asked.outage < 0:
         parser.error("seconds, rate, runs and readers must be above 0, outage not below")
+    if not http:
+        asked.seconds += 2 * asked.outage
     use_two_cores()
     try:
         with world(asked.runs) as here:
@@ -105,7 +107,7 @@ def _stream(here: World, broker: Broker, asked: argparse.Namespace) -> dict[str,
                 if not reader.alive:
                     raise RuntimeError(f"a reader ended: {log.read_text(errors='replace')[-800:]}")
             outages.look(now)
-            if now > asked.seconds + 2 * asked.outage + DRAIN_S:
+            if now > asked.seconds + DRAIN_S:
                 raise RuntimeError(f"only {done} of {expected} messages were stored in {now:.0f} s")
             time.sleep(0.25)
         took_s = time.monotonic() - began
@@ -172,12 +174,12 @@ def _send(broker: Broker, asked: argparse.Namespace, total: int, tokens: list[st
 
 
 class _Outages:
-    """The database away at a third of the stream, the broker frozen at two thirds, each for so long."""
+    """The database away after a third of the calm time, the broker frozen after two, each for so long and while events are sent."""
 
     def __init__(self, here: World, broker: Broker, outage_s: float, began: float, seconds: float) -> None:
-        events = [(seconds / 3, here.postgres.stop), (seconds / 3 + outage_s, here.postgres.start)]
-        second = max(2 * seconds / 3, seconds / 3 + outage_s + 1)
-        events += [(second, broker.freeze), (second + outage_s, broker.thaw)]
+        calm_s = (seconds - 2 * outage_s) / 3
+        events = [(calm_s, here.postgres.stop), (calm_s + outage_s, here.postgres.start)]
+        events += [(2 * calm_s + outage_s, broker.freeze), (2 * calm_s + 2 * outage_s, broker.thaw)]
         self._plan = events if outage_s > 0 else []
 
     def look(self, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ischeduler.core.run import Run
@@ -12,6 +13,19 @@ from ischeduler.training.rundir import RunDir
 from ischeduler.training.token import Token, raise_fence
 
 LOG_TAIL_BYTES = 64 * 1024
+
+
+def open_beneath(folder: Path, parts: Sequence[str]) -> int:
+    """A descriptor of ``folder/parts`` for reading; below ``folder`` no symbolic link is followed. OSError where that cannot be."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            os.close(place)
+            place = inner
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+    finally:
+        os.close(place)
 
 
 class SharedRunFiles:
@@ -41,9 +55,9 @@ class SharedRunFiles:
             folder.write_control(who, word)
 
     def log_tail(self, run: Run, attempt: int) -> str:
-        """The last 64 KiB of the attempt's output, '' when there is none."""
+        """The last 64 KiB of the attempt's output, '' when there is none. A link planted in the run's directory leads nowhere."""
         try:
-            with open(Path(run.directory) / "logs" / f"{attempt}.out", "rb") as file:
+            with open(open_beneath(Path(run.directory), ("logs", f"{attempt}.out")), "rb") as file:
                 file.seek(0, os.SEEK_END)
                 file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
                 return file.read().decode("utf-8", "replace")

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from ischeduler.batch.run_files import open_beneath
 from ischeduler.core.errors import NotFound
 
 TAIL_BYTES = 256 * 1024
@@ -21,7 +22,7 @@ def read_tail(folder: Path, parts: Sequence[str], user: str, lines: int) -> str:
     for all of these.
     """
     try:
-        handle = _open_beneath(folder, parts)
+        handle = open_beneath(folder, parts)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -34,18 +35,6 @@ def read_tail(folder: Path, parts: Sequence[str], user: str, lines: int) -> str:
         file.seek(max(0, info.st_size - TAIL_BYTES))
         text = file.read(TAIL_BYTES).decode("utf-8", "replace")
     return "\n".join(text.split("\n")[-lines - 1 :]) if text.endswith("\n") else "\n".join(text.split("\n")[-lines:])
-
-
-def _open_beneath(folder: Path, parts: Sequence[str]) -> int:
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in parts[:-1]:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
-            os.close(place)
-            place = inner
-        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
-    finally:
-        os.close(place)
 
 
 def _belongs(uid: int, user: str) -> bool:

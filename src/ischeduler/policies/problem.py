@@ -288,9 +288,8 @@ class AllocationPolicy(Protocol):
 
 def memory_by_name(previous: Allocation | None) -> Mapping[str, Any]:
     """The memory of a policy that remembers something by name; empty where there is none."""
-    if previous is None or not isinstance(previous.memory, Mapping):
-        return {}
-    return cast("Mapping[str, Any]", previous.memory)
+    found = cast("object", None if previous is None else previous.memory)
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def rates(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, objective: Objective) -> Floats:

@@ -124,7 +124,8 @@ def _scaled(
     unit = 1.0
     gain = np.zeros(fast.shape)
     if reward is not None:
-        unit = max(float(np.mean(reward.max(axis=1))), 1e-300)
+        best: Floats = reward.max(axis=1)
+        unit = max(float(np.mean(best)), 1e-300)
         gain, runs = reward / unit, runs | (reward > 0)
         least = np.where(least < 0, -1.0, least)
     mean = float(np.dot(copies, wanted)) / float(copies.sum())

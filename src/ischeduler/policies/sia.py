@@ -83,8 +83,9 @@ def assign(
     time_limit_s: float = 2.0, exact: bool = True,
 ) -> Choice:
     """The programme with these costs. ``value`` and ``bound`` of the answer are gains over serving nobody (lambda_n J - objective)."""
-    load = np.ones(len(cost)) if weight is None else weight
-    gain = np.where(np.isfinite(cost), (unserved - cost) * load[:, None], FORBIDDEN)
+    load: Floats = np.ones(len(cost)) if weight is None else weight
+    worth: Floats = (unserved - cost) * load[:, None]
+    gain: Floats = np.where(np.isfinite(cost), worth, FORBIDDEN)
     nobody = unserved * float(load.sum())
     first = choose(gain, configs.accelerators, configs.kind, count, exact=False)
     allowed = gap * abs(nobody - first.bound)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from ischeduler.batch.run_files import SharedRunFiles
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.jobs import Resources
@@ -57,3 +59,12 @@ def test_log_tail(tmp_path: Path):
     tail = files.log_tail(run, 1)
     assert "exceeded memory limit" in tail
     assert len(tail) < 70_000
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path):
+    run, files = make(tmp_path), SharedRunFiles()
+    files.prepare(run)
+    (tmp_path / "secret").write_text("secret")
+    (Path(run.directory) / "logs" / "1.out").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.log_tail(run, 1)

@@ -76,12 +76,14 @@
     drawAll();
   });
 
-  // Live parts can be paused, and wait while somebody selects text in them.
+  // Live parts can be paused, and wait while somebody selects text in them or points at a curve.
   let paused = false;
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    const reading = window.getSelection()?.toString() && event.target.contains(window.getSelection().anchorNode);
-    if (paused || reading || document.hidden) event.preventDefault();
-  });
+  function waits(root) {
+    const selection = window.getSelection(), selects = selection?.toString() && root.contains(selection.anchorNode);
+    return paused || document.hidden || selects || root.querySelector(".uplot:hover") !== null;
+  }
+  document.addEventListener("htmx:beforeRequest", (event) => { if (waits(event.target)) event.preventDefault(); });
+  document.addEventListener("htmx:beforeSwap", (event) => { if (waits(event.detail.target)) event.detail.shouldSwap = false; });
   function pauseButton() {
     const live = document.querySelector("[hx-trigger]:not([hx-trigger='never'])"), footer = document.querySelector("footer");
     if (!live || !footer) return;
