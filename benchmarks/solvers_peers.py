@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,7 +42,7 @@ def max_min(jobs: int, kinds: int, seed: int) -> MaxMin:
     rate[rng.random((jobs, kinds)) < 0.05] = 0.0
     rate[:, 0] = np.maximum(rate[:, 0], 1e-3)
     size = rng.choice([1.0, 2.0, 4.0, 8.0], jobs, p=[0.7, 0.1, 0.15, 0.05])
-    count = np.full(kinds, max(8.0, round(jobs * 3.5 / (2 * kinds))))
+    count = np.full(kinds, max(8.0, round(jobs * 3.5 / (2 * kinds))), dtype=np.float64)
     weight = rng.choice([1.0, 5.0], jobs, p=[0.8, 0.2])
     even = rate @ (count / count.sum())
     return MaxMin(rate * (size / (weight * even))[:, None], size, count)
@@ -58,7 +59,7 @@ def elastic(jobs: int, seed: int) -> Elastic:
     held = np.where(rng.random(jobs) < 0.7, [rng.choice(np.flatnonzero(row)) for row in can], -1)
     stays = (np.arange(25) == held[:, None]) | (held[:, None] < 0)
     cost = np.round((good * np.where(stays, 1.0, rng.uniform(0.5, 0.95, (jobs, 1)))) ** -0.5, 2)
-    count = np.round(jobs * np.array([0.35, 0.3, 0.35]))
+    count = np.asarray(np.round(jobs * np.array([0.35, 0.3, 0.35])), dtype=np.float64)
     return Elastic(np.where(can, 1.1 - cost, FORBIDDEN), use, kind, count, 1.1 * jobs)
 
 
@@ -72,7 +73,7 @@ def timed(work: Callable[[], float], repeats: int = 1) -> tuple[float, float]:
     return best, value
 
 
-def _rows(p: MaxMin) -> tuple[sp.csr_matrix, Floats]:
+def _rows(p: MaxMin) -> tuple[Any, Floats]:
     """A x <= b over the shares row by row and t last: demand, time, capacity."""
     jobs, kinds = p.speed.shape
     n = jobs * kinds
@@ -89,7 +90,7 @@ def highs(p: MaxMin, method: str, crossover: str) -> float:
 
     matrix, limit = _rows(p)
     columns = matrix.tocsc()
-    lp = highspy.HighsLp()
+    lp: Any = highspy.HighsLp()
     lp.num_row_, lp.num_col_ = matrix.shape
     cost = np.zeros(lp.num_col_)
     cost[-1] = 1.0
@@ -138,6 +139,6 @@ def highs_choice(e: Elastic, gap: float, time_limit_s: float) -> tuple[float, fl
     once = sp.csr_matrix((np.ones(n), (job, at)), (len(e.gain), n))
     room = sp.csr_matrix((e.use[column].astype(float), (e.kind[column], at)), (len(e.count), n))
     # The constant keeps the relative gap that of Sia's objective, not of the gain.
-    found = milp(-e.gain[job, column], constraints=[LinearConstraint(once, ub=1), LinearConstraint(room, ub=e.count)], bounds=Bounds(0, 1),
+    found = milp(-e.gain[job, column], constraints=[LinearConstraint(once, ub=1), LinearConstraint(room, -np.inf, cast("Any", e.count))], bounds=Bounds(0, 1),
                  integrality=np.ones(n), options={"mip_rel_gap": gap, "time_limit": time_limit_s})
     return -float(found.fun), -float(found.mip_dual_bound)

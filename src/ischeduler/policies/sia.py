@@ -64,7 +64,7 @@ def costs(
     several counts as several (Sia's scale unit).
     """
     possible = goodput > 0
-    least = np.where(possible, goodput, np.inf).min(axis=1)
+    least: Floats = np.where(possible, goodput, np.inf).min(axis=1)
     if not np.isfinite(least).all():
         raise BadInput(f"Job number {int(np.argmax(~np.isfinite(least)))} makes no progress in any configuration; leave it out or measure it.")
     relative = goodput / least[:, None]

@@ -22,8 +22,8 @@ CAUSE_TONES: dict[Cause, str] = {
 }  # fmt: skip
 """Every other cause is a failure ('bad')."""
 MOST_MARKS = 150
-PLANNED = (Cause.FINISHED, Cause.SUPERSEDED)
-"""Ends that interrupt nothing: a superseded job handed over to its successor."""
+PLANNED = (Cause.FINISHED, Cause.SUPERSEDED, Cause.CANCELLED)
+"""Ends that interrupt nothing: a superseded job handed over to its successor, a cancelled run was not to go on."""
 
 
 @dataclass(frozen=True, slots=True)
