@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BatchUnavailable, ConfigError, NotFound
-from ischeduler.core.run import Run
 from ischeduler.core.snapshot import FinishedJob
 from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, Replanner, RunFiles, SharedStore
+from ischeduler.wiring.notices import LogNotifier
+from ischeduler.wiring.private_json import read_json, write_json, write_private
+from ischeduler.wiring.settings import Settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -42,33 +42,6 @@ TICK_FROM_JOB_S = 300.0
 """Between two looks of a job that runs: the queue is asked seldom, the last look when it leaves is what counts."""
 
 
-class Settings(Protocol):
-    """The configuration as this module needs it; the Helper's Config is one."""
-
-    def __getitem__(self, key: str) -> Any:
-        """A setting's value."""
-        ...
-
-    @property
-    def state_dir(self) -> Path:
-        """This user's state folder."""
-        ...
-
-    @property
-    def data_dir(self) -> Path:
-        """Where run directories live."""
-        ...
-
-    @property
-    def database_url(self) -> str:
-        """What the store is opened with."""
-        ...
-
-    def as_environment(self) -> Mapping[str, str]:
-        """The settings as variables, for a process that shall have the same ones."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A command that ended."""
@@ -76,22 +49,6 @@ class Finished:
     returncode: int
     stdout: str
     stderr: str
-
-
-class LogNotifier:
-    """Appends what the plane tells the owner to a file in the state folder; a full disk is no reason to stop."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def notify(self, run: Run, subject: str, text: str) -> None:
-        """Best effort; never raises."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"at": time.time(), "run": run.id, "subject": subject, "text": text}) + "\n")
-        except OSError:
-            return  # telling is best effort: the same words stand in the run itself
 
 
 class Services:
@@ -232,12 +189,12 @@ class Services:
             return str(self.settings["batch.cluster"])
         path = self.settings.state_dir / "live-cluster.json"
         conf = os.environ.get("SLURM_CONF", "")
-        known: dict[str, Any] = _read_json(path)
+        known: dict[str, Any] = read_json(path)
         entry = known.get(conf)
         if entry and self.clock.now() - entry["at"] < LIVE_NAME_AGE_S:
             return str(entry["name"])
         name = self._ask_name()
-        _write_json(path, {**known, conf: {"name": name, "at": self.clock.now()}})
+        write_json(path, {**known, conf: {"name": name, "at": self.clock.now()}})
         return name
 
     def _ask_name(self) -> str:
@@ -326,8 +283,8 @@ class Services:
         command = [sys.executable, "-m", "ischeduler.cli.main", "plane", "tick"]
         every_s = max(TICK_FROM_JOB_S, float(self.settings["plane.interval"]))
         content = {"command": command, "environment": dict(self.settings.as_environment()), "every_s": every_s}
-        if _read_json(path) != content:
-            _write_private(path, content)
+        if read_json(path) != content:
+            write_private(path, content)
         return path
 
     def estimators(self, assume: str = "") -> Estimators:
@@ -404,12 +361,12 @@ class Services:
         if ask is None:
             return ()
         path, now = self.settings.state_dir / f"finished-{name}.json", self.clock.now()
-        kept = _read_json(path)
+        kept = read_json(path)
         if kept and 0 <= now - kept["at"] < age_s:
             return tuple(from_plain(FinishedJob, j) for j in kept["jobs"])
         found = ask(now - FINISHED_SINCE_S)
         if found:
-            _write_json(path, {"at": now, "jobs": [to_plain(j) for j in found]})
+            write_json(path, {"at": now, "jobs": [to_plain(j) for j in found]})
         return found
 
     def sync(self, name: str, *, like: str | None = None) -> Cluster:
@@ -436,40 +393,9 @@ class Services:
         return discover(self.ask, self.owner, self.clock.now())
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # a missing or torn cache is asked for again
-
-
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    try:
-        _replace_private(path, data)
-    except OSError:
-        return  # only a cache
-
-
-def _replace_private(path: Path, data: Mapping[str, Any]) -> None:
-    """Readable by this user alone."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(data, file)
-    scratch.replace(path)
-
-
-def _write_private(path: Path, data: Mapping[str, Any]) -> None:
-    """ConfigError where it cannot be written: jobs would wait for nothing."""
-    try:
-        _replace_private(path, data)
-    except OSError as error:
-        raise ConfigError(f"plane.from_jobs needs {path} ({error.strerror}); set paths.state to a folder that you may write.") from None
-
-
 def wire(settings: Settings, *, clock: Clock | None = None) -> Services:
     """The services of a configuration. Opens nothing yet."""
     return Services(settings, clock=clock)
 
 
-__all__ = ["Services", "Settings", "wire"]
+__all__ = ["Finished", "LogNotifier", "Services", "Settings", "wire"]
