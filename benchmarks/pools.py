@@ -36,7 +36,7 @@ from ischeduler.policies.problem import Throughputs
 from ischeduler.simulator.pools.readers import read_throughputs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-RATES = "0.8,1.6,2.4,3.2,4.0"
+RATES = "1.2,1.6,2.0,2.4,2.8"
 LONG_CPU_S = 5.0
 
 

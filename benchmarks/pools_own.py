@@ -15,7 +15,7 @@ from ischeduler.policies.registry import objective_of
 from ischeduler.simulator.pools.compare import Asked, Setting, isolated_jct_s, simulate_pool
 from ischeduler.simulator.pools.results import lower_bound_makespan_s
 
-POLICY, OPTIONS = "srpt_fair", {"guard": 0.3, "power": 0.5}
+POLICY, OPTIONS = "srpt_fair", {"guard": 0.3, "power": 0.4}
 MAKESPAN = "min_total_duration_perf"
 RESTART_S, PER_NODE = 30.0, 8
 GAVELS_RESET_S = 1920

@@ -42,18 +42,25 @@ class Centre:
         self.broker: Broker | None = None
         self.ingest: Process | None = None
         self.under_way: list[str] = []
+        try:
+            self._start(workers, lease_s, seed, mutation)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, workers: int, lease_s: float, seed: int, mutation: str) -> None:
         self.postgres = Postgres(self.folder)
         engine = open_engine(self.postgres.url())
         migrate(engine)
         engine.dispose()
         self.store = SqlStore(impatient(open_engine(self.postgres.url())))
         self.spools = Disk(self.folder / "runs", 48)
-        options = {"speed": speed, "nodes": nodes, "latency_s": [0.002, 0.03], "seed": seed, "epoch_s": EPOCH_S}
-        if transport == "kafka":
+        options = {"speed": self.speed, "nodes": self.nodes, "latency_s": [0.002, 0.03], "seed": seed, "epoch_s": EPOCH_S}
+        if self.transport == "kafka":
             options["kafka"] = self._start_broker()
         self.controller = Controller(self.folder, options)
         self.networks = [Network(n) for n in range(workers)]
-        self.workers = [self._worker(n, lease_s, mutation, transport) for n in range(workers)]
+        self.workers = [self._worker(n, lease_s, mutation, self.transport) for n in range(workers)]
         if not eventually(lambda: len(self.surely(self.store.signs)) >= workers, 120.0):
             raise RuntimeError(f"the workers do not start: {self.words()}")
 
@@ -128,17 +135,15 @@ class Centre:
 
     def close(self) -> None:
         """Away with everything."""
-        for worker in getattr(self, "workers", []):
-            worker.kill()
-        self.controller.kill()
-        for part in (self.ingest, self.broker):
+        parts = [*getattr(self, "workers", ()), getattr(self, "controller", None), self.ingest, self.broker]
+        for part in parts:
             if part is not None:
                 part.kill()
-        self.store.close()
-        self.postgres.close()
-        self.spools.close()
-        for network in self.networks:
-            network.close()
+        if hasattr(self, "store"):
+            self.store.close()
+        for place in (getattr(self, "postgres", None), getattr(self, "spools", None), *getattr(self, "networks", ())):
+            if place is not None:
+                place.close()
         if not os.environ.get("ISCHED_CHAOS_KEEP"):
             remove(self.folder)
 

@@ -32,7 +32,7 @@ class Rules:
     round_s: float = 360.0
     restart_s: float = 30.0
     memory_rounds: float = 2.0
-    hysteresis: float = 1.0
+    hysteresis: float = 4.0
 
     def __post_init__(self) -> None:
         if not self.round_s > 0:

@@ -124,7 +124,7 @@ def _json(line: str, number: int, path: Path) -> Mapping[str, Any]:
 
 
 def _row(row: Mapping[str, Any], number: int, path: Path) -> JobRow:
-    found = {field: next((row[n] for n in names if row.get(n) not in (None, "")), None) for field, names in NAMES.items()}
+    found: dict[str, Any] = {field: next((row[n] for n in names if row.get(n) not in (None, "")), None) for field, names in NAMES.items()}
     lacking = [NAMES[field][0] for field in NEEDED if found[field] is None]
     if lacking:
         raise BadInput(f"{path}, job {number + 1}: there is no {' and no '.join(lacking)}; its columns are {', '.join(map(str, row))}.")

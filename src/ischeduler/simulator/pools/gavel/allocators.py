@@ -82,7 +82,7 @@ class Fifo:
         share = np.zeros(scene.rate.shape)
         for job, kind in self.held.items():
             share[rows[job], kind] = 1.0
-        return share, np.zeros((len(scene.pair), share.shape[1]))
+        return share, np.zeros((len(scene.pair), len(self.accelerators.types)))
 
     def _release(self, rows: dict[int, int], rate: Any, size: Any, free: dict[int, int], queue: list[int]) -> None:
         """The queue's head takes the place of each job that has gone, where it fits."""
@@ -167,7 +167,7 @@ class Allox:
         for row, job in enumerate(scene.job):
             if int(job) in self.held:
                 share[row, self.held[int(job)]] = 1.0
-        return share, np.zeros((len(scene.pair), share.shape[1]))
+        return share, np.zeros((len(scene.pair), len(self.accelerators.types)))
 
     def _first(self, scene: Scene, waiting: Ints, worker: Ints) -> list[tuple[int, int]]:
         """(row, type) of the job that each free accelerator begins with."""

@@ -76,7 +76,7 @@ class MaxMin:
             self.accelerators, scene.size, rate * worth[:, None] * scene.size[:, None], need=np.ones(len(rate)), level=1.0,
         )  # fmt: skip
         if not self.aware:
-            share[0] *= 1.0 + LAST_DIGITS * self.lot.standard_normal(share.shape[1])
+            share[0] *= 1.0 + LAST_DIGITS * self.lot.standard_normal(len(self.accelerators.types))
         return share, _nothing(scene, rate.shape[1])
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ischeduler.core.errors import BadInput
-from ischeduler.policies.problem import Floats
 
 Placement = tuple[int, ...]
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
@@ -147,7 +146,7 @@ def read_application(folder: Path, kind: str) -> Application:
     )  # fmt: skip
 
 
-def _table(path: Path, needed: tuple[str, ...]) -> dict[str, Floats]:
+def _table(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
     import pandas as pd
 
     try:

@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
     cost: Floats
     configs: Configurations
-    count: Floats
+    there: Floats
     unserved: float
 
 
@@ -60,7 +60,7 @@ class Result:
 
 def by_solver(problem: Problem) -> Ints:
     """The integer programme to a relative gap of 1e-4, Sia's own."""
-    return assign(problem.cost, problem.configs, problem.count, unserved=problem.unserved, gap=1e-4).chosen
+    return assign(problem.cost, problem.configs, problem.there, unserved=problem.unserved, gap=1e-4).chosen
 
 
 def accelerators_of(cluster: Mapping[str, tuple[int, int]]) -> Accelerators:
