@@ -130,7 +130,7 @@ class PackedLevels:
         reached += (speed * share).sum(axis=1)
         together: dict[tuple[int, int], Floats] = {}
         for i in np.flatnonzero(total):
-            one, other, k = c.member[c.one[i]], c.member[c.other[i]], int(c.kind[i])
+            one, other, k = c.member[int(c.one[i])], c.member[int(c.other[i])], int(c.kind[i])
             for a, b, part in _spread(one, other, fit * float(total[i]), bool(c.one[i] == c.other[i])):
                 together.setdefault((a, b), np.zeros(kinds))[k] += part
                 reached[a] += part * speed[a, k] * c.part_one[i]
@@ -147,7 +147,8 @@ def _spread(one: Ints, other: Ints, total: float, same: bool) -> list[tuple[int,
         if n == 2:
             return [(int(one[0]), int(one[1]), total)]
         return [(int(one[i]), int(one[(i + 1) % n]), total / n) for i in range(n)]
-    out, i, j, left_i, left_j = [], 0, 0, total / len(one), total / len(other)
+    out = list[tuple[int, int, float]]()
+    i, j, left_i, left_j = 0, 0, total / len(one), total / len(other)
     while i < len(one) and j < len(other):
         part = min(left_i, left_j)
         if part > 1e-12 * total:
@@ -164,7 +165,7 @@ def _summed(row: Ints, column: Ints, value: Floats, rows: int, columns: int) -> 
     """Entries at the same place added up."""
     place, inverse = np.unique(column * rows + row, return_inverse=True)
     summed = np.bincount(inverse.reshape(-1), value)
-    return Sparse(place % rows, place // rows, summed, rows, columns)
+    return Sparse(place % rows, place // rows, summed.astype(np.float64), rows, columns)
 
 
 def raise_level_packed(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats, speed: Floats) -> Allocation:

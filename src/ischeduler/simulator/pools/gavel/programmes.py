@@ -70,7 +70,7 @@ class MaxMin:
 
     def shares(self, scene: Scene) -> tuple[Floats, Floats]:
         """The shares."""
-        rate = scene.rate if self.aware else np.ones(scene.rate.shape)
+        rate = scene.rate if self.aware else np.ones_like(scene.rate)
         worth = 1.0 / scene.weight / proportional(self.accelerators, rate)
         share, _, _ = solve(
             self.accelerators, scene.size, rate * worth[:, None] * scene.size[:, None], need=np.ones(len(rate)), level=1.0,
