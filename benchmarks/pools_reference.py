@@ -148,7 +148,7 @@ def documented_allox(throughputs: Throughputs) -> float:
 
 
 def published(path: Path, throughputs: Throughputs, rates: list[float], only: str) -> Iterator[tuple[str, float, float, float]]:
-    """(policy, jobs an hour, their hours, ours) of the single-accelerator table; each cell is one run."""
+    """(policy, jobs an hour, their hours, ours) of the single-accelerator table, all rates where none is named; each cell is one run."""
     try:
         table = json.loads(path.read_text("utf-8"))["tables"]["single_gpu_mean_jct_hours"]
     except (OSError, ValueError, KeyError):
@@ -156,7 +156,7 @@ def published(path: Path, throughputs: Throughputs, rates: list[float], only: st
     accelerators = Accelerators.of(LARGE)
     at = throughputs.on(accelerators)
     for policy, cells in table.items():
-        for rate in rates:
+        for rate in rates or [float(r) for r in cells]:
             theirs = cells.get(f"{rate:g}", cells.get(f"{rate:.1f}"))
             if policy not in POLICIES or POLICIES[policy].sharing or theirs is None or (only and only not in f"published_{policy}_{rate:g}"):
                 continue
