@@ -19,15 +19,6 @@ _DATA_SET = re.compile(r"not shipped|not here|\bshared\b")
 """Reasons of tests that need data sets which the project may not ship: the only ones that may skip in CI."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Side by side, a file stays in one process; all that needs a Slurm is one line: it waits more than it works, and by its own clock."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        real = item.get_closest_marker("slurm") is not None or {"slurm", "slurm_host"} & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("slurm" if real else item.nodeid.partition("::")[0]))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """CI installs every part, so a skip says that one is missing."""
