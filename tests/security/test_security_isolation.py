@@ -15,7 +15,7 @@ from ischeduler.store.credentials import SessionRow
 
 METHODS = ("get", "post", "put", "patch", "delete")
 PUBLIC = {"GET /healthz", "GET /readyz"}
-OWN_CREDENTIAL = {"POST /v1/hooks/tapis/{word}"}
+OWN_CREDENTIAL = {"POST /v1/hooks/tapis/{user}/{word}"}
 """Endpoints whose credential is not a person's: a word nobody guesses."""
 OTHERS_RUN = {"POST /v1/guard", "POST /v1/agents/{cluster}/poll", "DELETE /v1/agents/{cluster}"}
 """Endpoints that are about whoever asks: they may answer, but tell nothing of anybody else."""
@@ -71,6 +71,14 @@ def state(scene: Scene) -> str:
 
 def test_the_description_lists_endpoints(scene: Scene):
     assert len(operations(scene)) >= 55
+
+
+def test_a_word_that_is_not_the_secret_is_nothing(scene: Scene):
+    before = state(scene)
+    for word in ("0" * 64, "f" * 64, "x", "../runs"):
+        answer = scene.client.post(f"/v1/hooks/tapis/alice/{word}", content=b"{}")
+        assert answer.status_code in (404, 422), word
+    assert state(scene) == before
 
 
 def test_a_stranger_gets_nothing(scene: Scene):

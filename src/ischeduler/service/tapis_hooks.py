@@ -17,6 +17,7 @@ from ischeduler.batch.tapis.events import read_notice, unpack_events
 from ischeduler.core.errors import BadInput, NotFound
 from ischeduler.core.run import Run
 from ischeduler.plane.transitions import LIVE
+from ischeduler.service.api.documents import answers
 from ischeduler.service.api.house_route import UNLOGGED, HouseRoute
 from ischeduler.service.auth.secrets import Derived
 
@@ -34,6 +35,7 @@ def hook_path(derived: Derived, user: str) -> str:
     name="hook.tapis",
     openapi_extra={UNLOGGED: True},
     status_code=204,
+    responses=answers(None, 404, 413, status=204, words="Heard."),
     summary="News of Tapis about a user's jobs",
 )
 async def hear(

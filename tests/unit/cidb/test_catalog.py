@@ -90,7 +90,7 @@ def test_a_decommissioned_cluster_takes_no_jobs(catalog: dict[str, Cluster]):
 def facts(name: str) -> list[dict[str, str]]:
     path = FACTS / name
     if not path.exists():
-        pytest.skip("the collected facts are not beside this checkout")
+        pytest.skip("the collected facts in shared/ are not beside this checkout")
     with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 

@@ -78,7 +78,7 @@ def test_sources_mix_key_by_key(world: dict[str, Path]) -> None:
         ("[plane]\nautostart = 3\n", "plane.autostart in {path} cannot be 3: expected true or false."),
         ("[caps]\nmax_attempts = 1.5\n", "caps.max_attempts in {path} cannot be 1.5: expected a whole number."),
         ('[plane]\ninterval = "soon"\n', "plane.interval in {path} cannot be 'soon': 'soon' is not a duration"),
-        ('[batch]\nkind = "slrm"\n', "batch.kind in {path} cannot be 'slrm': expected one of auto, slurm, local."),
+        ('[batch]\nkind = "slrm"\n', "batch.kind in {path} cannot be 'slrm': expected one of auto, slurm, local, slurmrest, tapis, agent."),
         ("epcohs = 3\n", "'epcohs' in {path} is not a setting; the nearest is 'epochs'."),
         ("[plan\n", "{path} is not valid TOML"),
     ],
