@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long events are sent")
     parser.add_argument("--rate", type=float, help="events a second that are sent (kafka: 26000, http: 2600)")
     parser.add_argument("--runs", type=int, help="runs that speak (kafka: 5000, http: 200)")
-    parser.add_argument("--readers", type=int, default=1, help="isched ingest processes")
+    parser.add_argument("--readers", type=int, default=2, help="isched ingest processes, sharing the partitions")
     parser.add_argument("--mix", choices=("centre", "plane"), default="centre", help="half telemetry, or all for the plane")
     parser.add_argument("--outage", type=float, default=0.0, metavar="SECONDS", help="stop the database, then the broker, so long")
     parser.add_argument("--no-tokens", action="store_true", help="kafka: trust all who write to the topics")
