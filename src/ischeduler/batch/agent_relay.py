@@ -25,6 +25,10 @@ Send = Callable[[str, Mapping[str, Any]], int]
 """Posts a run's body; the HTTP status. OSError when the service cannot be reached."""
 
 
+AGAIN = (401, 403, 408, 429)
+"""Answers that are about this agent or this moment (its token has run out, say), not about the run: the same is sent again later."""
+
+
 @dataclass
 class Relay:
     """Watches the run directories below ``runs_dir`` that were written lately. ``offsets_file`` remembers how far each was sent."""
@@ -59,7 +63,7 @@ class Relay:
         events, offsets = read_events(folder, known)
         for first in range(0, len(events), _BATCH):
             status = self._post(folder.name, events[first : first + _BATCH])
-            if status in (408, 429) or status >= 500:
+            if status in AGAIN or status >= 500:
                 raise OSError(f"HTTP {status}")
         self.sent += len(events)
         self._offsets[folder.name] = offsets
