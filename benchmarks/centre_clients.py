@@ -105,6 +105,6 @@ class Users:
         return answer.json()
 
     def _open(self) -> Any:
-        import httpx
+        import httpx2 as httpx
 
         return httpx.AsyncClient(timeout=300.0, limits=httpx.Limits(max_connections=64))
