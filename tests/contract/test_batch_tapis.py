@@ -16,7 +16,7 @@ from ischeduler.testing.batch_contract import BatchContract, BatchRig, Program, 
 from ischeduler.testing.fake_batch import FakeBatch
 from ischeduler.testing.sim_clock import SimClock
 
-pytest.importorskip("tapipy", reason="tapipy is not here")
+pytest.importorskip("tapipy", reason="tapipy is not installed")
 
 from ischeduler.batch.tapis.batch import TapisBatch
 from ischeduler.batch.tapis.client import Login, TapisClient

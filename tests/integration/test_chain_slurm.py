@@ -11,7 +11,7 @@ from conftest import sandbox_name
 from ischeduler.sandbox import Sandbox
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("numba", reason="numba is not installed")
 RULES = ("reactive", "hand-over")
 BUSY = [Other(20.0 * i, 2, 1, 36.0) for i in range(40)]
 """Each takes one of the two nodes for 36 s, three come a minute, and the training takes a node, too: there is always somebody waiting."""

@@ -58,11 +58,11 @@ def nothing_left() -> Iterator[None]:
 
 
 def kept_images() -> set[str]:
-    """Names of podman's images, where there is a podman."""
+    """Names of podman's images of estimators, where there is a podman."""
     if not shutil.which("podman"):
         return set()
     done = subprocess.run(["podman", "images", "--format", "{{.Repository}}:{{.Tag}}"], capture_output=True, text=True, check=False)
-    return set(done.stdout.split())
+    return {name for name in done.stdout.split() if "/isched-estimator/" in name}
 
 
 @pytest.fixture(scope="module", params=[*NEEDED, *FURTHER])

@@ -14,7 +14,7 @@ from ischeduler.sandbox import Sandbox
 from ischeduler.testing.batch_contract import Program, one, statuses
 
 pytestmark = pytest.mark.slurm
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("numba", reason="numba is not installed")
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from ischeduler.sandbox import Sandbox
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
-pytest.importorskip("lightgbm", reason="LightGBM is not here")
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("numba", reason="numba is not installed")
 
 DAY, HOUR = 86400, 3600
 

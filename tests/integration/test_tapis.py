@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-pytest.importorskip("tapipy", reason="tapipy is not here")
+pytest.importorskip("tapipy", reason="tapipy is not installed")
 
 from carried import CHAIN, chain_value, seconds
 from test_service_live import served as served_service

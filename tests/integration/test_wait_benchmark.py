@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("lightgbm", reason="LightGBM is not here")
-pytest.importorskip("numba", reason="numba is not here")
-pytest.importorskip("sklearn", reason="scikit-learn is not here")
-pytest.importorskip("pandas", reason="pandas is not here")
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("numba", reason="numba is not installed")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+pytest.importorskip("pandas", reason="pandas is not installed")
 
 import pandas as pd
 from benchmarks import wait_pending

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("atheris", reason="atheris is not here")
+pytest.importorskip("atheris", reason="atheris is not installed")
 
 from fuzz_readers import READERS, SEEDS, allowed
 

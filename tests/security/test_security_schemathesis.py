@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("schemathesis", reason="schemathesis is not here")
+pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tapipy", reason="tapipy is not here")
+pytest.importorskip("tapipy", reason="tapipy is not installed")
 
 from ischeduler.batch.tapis.events import (
     MINUTES_DEFAULT,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lightgbm", reason="LightGBM is not here")
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("numba", reason="numba is not installed")
 
 from ischeduler.cli.main import run
 from ischeduler.helper.provisioning import training

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-pytest.importorskip("lightgbm", reason="LightGBM is not here")
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("numba", reason="numba is not installed")
 
 from ischeduler.core.errors import BadInput
 from ischeduler.estimators.jobruntime import empirical

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("numba", reason="numba is not installed")
 
 from ischeduler.estimators.queuewait.conformal import FEWEST, Scale, kaplan_meier, past_scores, rolling
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("numba", reason="numba is not installed")
 
 from queue_wait_worlds import UNITS, shuffled_after, trace
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("lightgbm", reason="LightGBM is not here")
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("numba", reason="numba is not installed")
 
 from queue_wait_worlds import UNITS, shuffled_after, trace
 

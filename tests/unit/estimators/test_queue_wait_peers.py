@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("lightgbm", reason="LightGBM is not here")
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("numba", reason="numba is not installed")
 
 from queue_wait_worlds import shuffled_after, trace
 from scipy.stats import binom
@@ -86,7 +86,7 @@ def test_pinball_charges_each_side_by_its_level() -> None:
 
 @pytest.mark.torch
 def test_the_network_learns_and_sees_no_future() -> None:
-    pytest.importorskip("torch", reason="PyTorch is not here")
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     from ischeduler.estimators.queuewait.trout import Trout
 
     trout = Trout(epochs=3, refits=1)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("lightgbm", reason="LightGBM is not here")
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("numba", reason="numba is not installed")
 
 from estimator_worlds import CLUSTER, request
 from estimator_worlds import finished as past_run

@@ -17,7 +17,7 @@ from ischeduler.core.snapshot import FinishedJob, NodeCounts, QueuedJob, QueueSn
 from ischeduler.helper.foresight import HAND_OVER_SHARE, LiveForesight, mean_wait_s
 from ischeduler.plane.provisioners import REACTIVE
 
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("numba", reason="numba is not installed")
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0

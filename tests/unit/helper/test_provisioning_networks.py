@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not here")
-pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not here")
+pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
 
 from ischeduler.helper.provisioning.evidence import LEVELS, Evidence
 from ischeduler.helper.provisioning.methods import Method

@@ -17,7 +17,7 @@ from ischeduler.simulator import kernel
 from ischeduler.simulator.kernel import FOREVER, SCHEDULERS, rollouts, starts
 from ischeduler.simulator.reference import starts as plainly
 
-compiled_here = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not here")
+compiled_here = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 job = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(0, 9), st.integers(0, 9), st.integers(0, 2), st.integers(-6, 14))
 
 

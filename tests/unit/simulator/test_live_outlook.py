@@ -16,7 +16,7 @@ from ischeduler.simulator.live import LiveQueue, live_queue, pool_of
 from ischeduler.simulator.outlook import Ask, Draws, Hole, draws, holes, waits
 from ischeduler.simulator.runlaw import RunLaw
 
-pytest.importorskip("numba", reason="numba is not here")
+pytest.importorskip("numba", reason="numba is not installed")
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0

@@ -70,7 +70,7 @@ def test_results_of_an_unknown_kind_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
 def test_the_picture(tmp_path: Path, suffix: str) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not here")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     trace, start = small()
     path = tmp_path / f"out{suffix}"
     write_plot(path, *summarise(trace, start, 4, "easy"))
@@ -85,7 +85,7 @@ def test_the_picture(tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_simulation_in_which_nothing_starts_has_a_picture_too(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not here")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     trace, start = small()
     summary, curves = summarise(trace, np.full_like(start, -1), 1, "fcfs")
     assert (summary.started, summary.utilisation, summary.wait_mean_s) == (0, 0.0, 0.0)
