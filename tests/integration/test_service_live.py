@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the service's libraries are not here")
+pytest.importorskip("fastapi", reason="the service's libraries are not installed")
 
 import httpx2 as httpx
 import uvicorn

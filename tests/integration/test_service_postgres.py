@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the service's libraries are not here")
+pytest.importorskip("fastapi", reason="the service's libraries are not installed")
 
 from fastapi.testclient import TestClient
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the service's libraries are not here")
+pytest.importorskip("fastapi", reason="the service's libraries are not installed")
 
 from fastapi.testclient import TestClient
 from security_scene import Scene, make_scene

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the service's libraries are not here")
+pytest.importorskip("fastapi", reason="the service's libraries are not installed")
 
 from hypothesis import given
 from hypothesis import strategies as st
