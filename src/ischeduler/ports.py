@@ -12,7 +12,9 @@ from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.incoming import Claimed, Incoming, Mark, Refused, Written
 from ischeduler.core.jobs import JobRef, JobSpec, Observation, Probe
+from ischeduler.core.pilots import MemberJob, PilotOrders, PilotSign
 from ischeduler.core.plan import Plan
+from ischeduler.core.pool import Pool
 from ischeduler.core.run import Run, RunState
 from ischeduler.core.snapshot import QueueSnapshot
 from ischeduler.core.workload import Workload
@@ -112,6 +114,53 @@ class Store(Protocol):
         kind: str | None = None, owner: str | None = None, limit: int = 500,
     ) -> Sequence[HistoryRecord]:
         """Evidence, newest first."""
+        ...
+
+
+class PoolStore(Protocol):
+    """Pools by owner and name. Every write is atomic."""
+
+    def create(self, pool: Pool) -> Pool:
+        """Insert; StoreConflict when the owner has one of that name."""
+        ...
+
+    def get(self, owner: str, name: str) -> Pool:
+        """NotFound when the owner has none of that name."""
+        ...
+
+    def list(self, owner: str) -> Sequence[Pool]:
+        """An owner's pools, oldest first."""
+        ...
+
+    def save(self, pool: Pool) -> Pool:
+        """Save where the stored version equals ``pool.version`` (else StoreConflict); the pool with its new version."""
+        ...
+
+    def delete(self, owner: str, name: str) -> None:
+        """Forget a pool; nothing happens when there is none."""
+        ...
+
+
+class PilotFloor(Protocol):
+    """Where a pool and its pilots meet: the segments that wait or run, what the pilots say, and what is asked of them.
+
+    Every method may raise BatchUnavailable, which says nothing of any pilot or segment.
+    """
+
+    def jobs(self, since: float) -> Sequence[MemberJob]:
+        """All segments that have not ended, and those that ended after ``since``; oldest first."""
+        ...
+
+    def signs(self) -> Sequence[PilotSign]:
+        """The newest report of every pilot that is not closed."""
+        ...
+
+    def order(self, orders: PilotOrders) -> None:
+        """Leave orders; nothing is written when they are what was left last."""
+        ...
+
+    def close(self, pilot: str) -> None:
+        """The pilot's batch job is known to have ended: what ran in it and has not said how it ended is lost with it."""
         ...
 
 

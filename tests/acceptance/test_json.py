@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -26,6 +28,14 @@ def test_the_shipped_schema_is_the_one_the_types_give(name: str) -> None:
 
 def test_no_schema_file_is_left_over() -> None:
     assert {p.name for p in documents.SCHEMAS.glob("*.json")} == {f"{n}.1.json" for n in documents.bodies()}
+
+
+def test_every_document_a_command_prints_has_a_schema() -> None:
+    """Read from the sources, so that a new document cannot be forgotten."""
+    sources = (Path(documents.__file__).parents[1] / "cli").glob("*.py")
+    printed = {name for path in sources for name in re.findall(r'document\(\s*"isched\.([\w-]+)/1"', path.read_text())}
+    assert len(printed) > 30
+    assert printed <= set(documents.bodies())
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ischeduler.store.engine import open_engine
 from ischeduler.store.ingest_tables import METADATA as STORE
 from ischeduler.store.mailbox_tables import AGENTS
 from ischeduler.store.migrate import HEAD, migrate, revision
+from ischeduler.store.pool_tables import POOLS
 from ischeduler.store.sql_store import SqlStore
 from ischeduler.testing.postgres import ThrowawayPostgres
 
@@ -32,7 +33,7 @@ def test_an_empty_database_asks_for_the_upgrade_and_takes_it(postgres: Throwaway
 
 
 def test_migrations_and_tables_say_the_same(postgres: ThrowawayPostgres):
-    assert AGENTS.name in STORE.tables
+    assert {AGENTS.name, POOLS.name} <= set(STORE.tables)
     engine = open_engine(postgres.new_database())
     migrate(engine)
     with engine.connect() as connection:

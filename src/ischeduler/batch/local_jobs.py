@@ -54,10 +54,14 @@ class JobFolder:
 
     def keep(self) -> bool:
         """Make the calling process this job's only supervisor; False when there is one already."""
-        scratch = self.path / f".keeper.{os.getpid()}"
-        scratch.write_text(json.dumps({"supervisor": os.getpid(), "supervisor_start": process_start(os.getpid())}), encoding="utf-8")
+        return self.take("keeper.json", {"supervisor": os.getpid(), "supervisor_start": process_start(os.getpid())})
+
+    def take(self, name: str, content: Any) -> bool:
+        """Write a file that only one process can ever write; False when it is there already."""
+        scratch = self.path / f".{name}.{os.getpid()}"
+        scratch.write_text(json.dumps(content), encoding="utf-8")
         try:
-            os.link(scratch, self.path / "keeper.json")
+            os.link(scratch, self.path / name)
         except FileExistsError:
             return False
         finally:

@@ -90,7 +90,7 @@ def install(
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = schedule_line(kind, tuple(options), here.config.as_environment(), log)
     if as_json:
-        output.document("isched.agent_install/1", {"kind": kind, "text": text})
+        output.document("isched.agent-install/1", {"kind": kind, "text": text})
     else:
         output.line(text)
         output.note(f"add it with: {kind} -e")

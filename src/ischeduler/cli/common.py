@@ -13,6 +13,7 @@ from ischeduler.core.run import Run
 from ischeduler.helper.plans import Option, Plans
 from ischeduler.helper.session import Session
 from ischeduler.plane.attempts import spent
+from ischeduler.plane.services import serving
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.")]
@@ -60,10 +61,19 @@ def state_word(run: Run) -> str:
 def progress_words(run: Run, now: float) -> str:
     """``epoch 27/50 · loss 0.412 · checkpoint 2m ago · spent $0.21 of about $0.36``."""
     p = run.progress
+    if run.plan.workload.service is not None:
+        return " · ".join([service_words(run), spent_words(run)])
     parts = [f"epoch {p.epochs_done}/{p.epochs or run.plan.workload.epochs}"]
     if p.loss is not None:
         parts.append(f"loss {p.loss:.4g}")
     return " · ".join([*parts, *checkpoint_words(run, now), spent_words(run)])
+
+
+def service_words(run: Run) -> str:
+    """``serves at node7:8888``, and where clients read that."""
+    up = serving(run)
+    where = f"{run.directory}/endpoint.json"
+    return f"serves at {up.endpoint} ({where})" if up is not None else "not ready now" if not run.state.ended else "has ended"
 
 
 def checkpoint_words(run: Run, now: float) -> list[str]:

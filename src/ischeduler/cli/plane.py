@@ -36,7 +36,7 @@ def worker(until_idle: Annotated[bool, typer.Option("--until-idle", help="End af
 @app.command()
 def tick(as_json: Json = False) -> int:
     """One look, as cron would call it. Does nothing where another plane is at work."""
-    report = session().services.plane.tick()
+    report = session().services.tick()
     if as_json:
         output.document("isched.tick/1", {"tick": to_plain(report)})
     elif not report.held:

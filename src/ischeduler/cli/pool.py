@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ischeduler.cli import output
+from ischeduler.cli import output, pool_live
 from ischeduler.cli.common import Json
 from ischeduler.core.codec import to_plain
 from ischeduler.core.durations import human
@@ -21,6 +21,9 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 @app.callback()
 def pool() -> None:
     """Pools: many runs over several types of accelerators, by an explicit policy."""
+
+
+pool_live.register(app)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from ischeduler.core.durations import human
 from ischeduler.core.errors import BadInput
 from ischeduler.core.sizes import human_size
 from ischeduler.helper.report import Line
+from ischeduler.plane.availability import Availability
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -39,11 +40,15 @@ def report(run: AnyRun = None, estimators: Estimators = False, as_json: Json = F
         body = to_plain(found)
         for plain, line in zip(body["lines"], found.lines, strict=True):
             plain |= {"inside": line.inside, "error": line.error}
+        if found.service is not None:
+            body["service"] |= {"up_share": found.service.up_share, "interrupted_s": found.service.interrupted_s}
         output.document("isched.report/1", {"report": body})
         return code
     output.line(f"{output.style(found.run_id, 'bold')}  {found.state}, {found.attempts} job{'' if found.attempts == 1 else 's'}")
     rows = [(ln.name, _predicted(ln), _actual(ln), _error(ln)) for ln in found.lines]
     output.table(("", "PREDICTED", "ACTUAL", "ERROR"), rows)
+    for words in _service_words(found.service):
+        output.line(words)
     for words in found.notes:
         output.line(f"Note: {words}.")
     if found.next_time:
@@ -51,6 +56,21 @@ def report(run: AnyRun = None, estimators: Estimators = False, as_json: Json = F
     plural = "" if found.similar == 1 else "s"
     output.line(f"Recorded: history now {found.similar} similar run{plural}.")
     return code
+
+
+def _service_words(service: Availability | None) -> list[str]:
+    """``Up 99.8 % of 3h00 ...`` and each interruption; nothing of a training."""
+    if service is None:
+        return []
+    if service.up_share is None:
+        return ["Service: never ready so far."]
+    count = len(service.interruptions)
+    told = f"{count} interruption{'' if count == 1 else 's'}" + (f" of {service.interrupted_s:.1f} s in all" if count else "")
+    lines = [
+        f"Service: up {service.up_share:.2%} of {human(service.span_s)}, {told}; {service.handovers} hand-over(s), "
+        f"{service.restarts} restart(s)" + (f"; now at {service.endpoint}" if service.endpoint else "") + "."
+    ]
+    return [*lines, *(f"  {i.length_s:.1f} s: {i.why}" for i in service.interruptions[-10:])]
 
 
 def _amount(value: float, unit: str) -> str:

@@ -40,6 +40,7 @@ def submit(
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="WHEN", help="End the run then: 12h, 2026-05-01T09:00.")
     ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="End a service then: 12h, 2026-05-01T09:00.")] = None,
     smaller_batch: Annotated[
         bool | None,
         typer.Option(
@@ -54,9 +55,13 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Delegate a plan to the Intelligence Plane: it submits, watches, resumes over limits and failures, and reports."""
+    if deadline and until:
+        raise BadInput("--until ends a service and --deadline a training; give one of both.")
     here = session()
     option = _option(here, which, source, workload, goal)
     here.check_submittable(option.plan)
+    if until and option.plan.workload.service is None:
+        raise BadInput("--until is for a service; a training takes --deadline.")
     words = request_words(option.plan, max_cost)
     if dry_run:
         _show_dry_run(here.script(option.plan), words, option.plan, as_json)
@@ -64,7 +69,7 @@ def submit(
     caps = {
         "max_cost": max_cost,
         "max_attempts": max_attempts,
-        "deadline": parse_time(deadline, here.clock.now()) if deadline else None,
+        "deadline": parse_time(deadline or until or "", here.clock.now()) if deadline or until else None,
         "allow_smaller_batch": smaller_batch,
         "allow_move": may_move,
     }

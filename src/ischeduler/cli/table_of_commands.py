@@ -38,7 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "estimator": Entry("estimator", "Estimators: list, new, check, build, add, compare, promote, roll back.", "More"),
     "sandbox": Entry("sandbox", "A real Slurm on this machine: up, down, status.", "More"),
     "simulate": Entry("simulate", "Replay a job trace under a scheduler: waits, utilisation, queue depth.", "More"),
-    "pool": Entry("pool", "Pools of runs over several accelerator types: simulate under policies.", "More"),
+    "pool": Entry("pool", "Pools of runs over several accelerator types: create, add, status, simulate.", "More"),
     "provisioner": Entry("provisioner", "When to queue the next segment: train --trace FILE, show FILE.", "More"),
     "traces": Entry("traces", "Job traces: list public ones, fetch NAME, show FILE.", "More"),
     "emulate": Entry("emulate", "Run a training as if this machine had a given accelerator.", "More"),

@@ -43,6 +43,14 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "name": (str | None, _option("--name", "What to call it.", "NAME")),
     "command": (str | None, _option("--command", "What to run, with {batch_size}, {epochs}, {grad_accum}, {samples}.", "LINE")),
     "checkpoints": (bool | None, typer.Option(None, "--checkpoints/--no-checkpoints", help="Can it resume?", show_default=False)),
+    "service": (
+        bool | None,
+        typer.Option(None, "--service", help="A service (server, notebook): kept up from job to job until ended.", show_default=False),
+    ),
+    "ready_port": (str | None, _option("--ready-port", "Ready when it takes connections; 0: a free one, as {port} and ISCHED_PORT.")),
+    "ready_url": (str | None, _option("--ready-url", "Ready when it answers 2xx: /PATH on its port, or a whole URL.", "URL")),
+    "ready_file": (str | None, _option("--ready-file", "Ready when it writes this file.", "PATH")),
+    "serve_for": (str | None, _option("--for", "End the service so long after it was first ready, e.g. 3d.", "TIME")),
     "options": (
         list[str] | None,
         typer.Option(None, "--option", metavar="NAME=VALUE", help="An argument of the model or optimizer."),

@@ -74,7 +74,8 @@ class Attempt:
     ``ended_at``, ``expected_start_s``. The job's host's: ``spool_started_at``, ``heard_at``, ``progressed_at``. The plane's:
     all others. ``last_try_at`` is when the submission was sent whose answer is not known yet, else None.
     ``ending`` says why the plane itself is ending the attempt ('' when it is not); ``nudged_at`` when it last said so.
-    ``start_step``, ``step`` and ``checkpoint_step`` count steps of the whole run.
+    ``start_step``, ``step`` and ``checkpoint_step`` count steps of the whole run. Of a service: ``ready_at`` is when it was first
+    ready (the job's host's clock), ``serving`` whether it is, ``endpoint`` its ``host:port``, ``service_restarts`` its restarts in the job.
     """
 
     number: int
@@ -124,6 +125,10 @@ class Attempt:
     nudged_at: float | None = None
     startup_s: float | None = None
     log_read: bool = False
+    ready_at: float | None = None
+    serving: bool = False
+    endpoint: str = ""
+    service_restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ischeduler.core.errors import BadInput
+from ischeduler.core.service import Service
 
 PLACEHOLDERS = ("batch_size", "epochs", "grad_accum", "samples")
 """What a command's words may hold in braces."""
@@ -26,7 +27,7 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A training: model, data, epochs, batch sizes, optimizer, precision, framework, parallelism.
+    """A training: model, data, epochs, batch sizes, optimizer, precision, framework, parallelism. Or, with ``service``, a service.
 
     ``model`` is a reference: ``timm:resnet50``, ``torchvision:resnet50``, ``transformers:bert-base-uncased``
     (configuration only), ``my_module:build_model``, or a bare name looked up in that order. ``command`` is the argument
@@ -58,6 +59,7 @@ class Workload:
     checkpoint_every_s: float | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
     options: Mapping[str, str] = field(default_factory=dict[str, str])
+    service: Service | None = None
 
     def __post_init__(self) -> None:
         size = self.batch_size

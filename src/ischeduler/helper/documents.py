@@ -106,6 +106,8 @@ def bodies() -> dict[str, dict[str, Any]]:
         "db": {"url": str, "version": str | None, "needed": str, "notes": list[str]},
         "db-copy": {"copy": Copy, "needed": str},
         "top": {"glance": Glance},
+        "agent": {"agent": str, "done": int},
+        "agent-install": {"kind": str, "text": str},
         "error": {"error": dict[str, Any]},
         "queue": {"queue": QueueSnapshot},
         "workload": {"workload": SavedWorkload},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, NotFound
+from ischeduler.core.estimate import Estimate
 from ischeduler.core.jobs import JobState
 from ischeduler.core.plan import Needs, Plan, PlanSet
 from ischeduler.core.run import Run
@@ -18,9 +19,11 @@ from ischeduler.helper.suggest import did_you_mean
 from ischeduler.planning.candidates import Candidate, CandidateKey, candidates
 from ischeduler.planning.planner import plan as make_plan
 from ischeduler.planning.planner import survey
+from ischeduler.planning.services import service_needs
 from ischeduler.wiring import Services, Settings
 
 if TYPE_CHECKING:
+    from ischeduler.estimators.facade import Estimators
     from ischeduler.helper.memory_details import MemoryDetail
 
 STALE_CLUSTER_S = 30 * 86400.0
@@ -139,12 +142,22 @@ class Planning:
 
     def _ask(self, places: Sequence[Candidate], scene: Scene, assume: str, now: float) -> dict[CandidateKey, Needs]:
         estimators = self._services.estimators(assume)
+        if places and places[0].workload.service is not None:
+            return {c.key: service_needs(c, self._wait(estimators, c, scene, now)) for c in places}
         return {
             c.key: estimators.needs(
                 c.workload, c.cluster, c.partition, c.node_type, c.resources, scene.snapshots.get(c.cluster.name), now
             )
             for c in places
         }
+
+    def _wait(self, estimators: Estimators, c: Candidate, scene: Scene, now: float) -> Estimate | None:
+        try:
+            return estimators.answer(
+                "queue_wait", c.workload, c.cluster, c.partition, c.node_type, c.resources, scene.snapshots.get(c.cluster.name), now
+            )[0]
+        except IschedError:
+            return None
 
     def _plan(self, request: PlanRequest, scene: Scene, now: float, run: Run | None = None) -> PlanSet:
         """``run``: only what is left of it."""
@@ -212,7 +225,7 @@ def left_of(needs: Needs, run: Run) -> Needs:
     """Needs of what is left of a run: the training's share that no checkpoint holds yet; one start-up comes on top."""
     from ischeduler.plane.reestimate import durable_epochs_left
 
-    if needs.run is None:
+    if needs.run is None or run.plan.workload.service is not None:
         return needs
     share = durable_epochs_left(run) / max(1, run.plan.workload.epochs)
     startup = needs.startup.p50 if needs.startup else 0.0

@@ -52,6 +52,9 @@ def _grouped(refusals: Sequence[Refusal]) -> list[list[Refusal]]:
 def workload_line(planset: PlanSet) -> str:
     """``Workload  resnet50 · batch 32, 64 · 50 epochs · checkpoints: yes``."""
     w = planset.workload
+    if w.service is not None:
+        probe = w.service.ready_url or ("its port" if w.service.ready_port is not None else w.service.ready_file or "its process runs")
+        return f"Workload  {w.name or w.family} · a service, ready by: {probe}"
     sizes = w.batch_size if isinstance(w.batch_size, tuple) else (w.batch_size,)
     parts = [w.name or w.family, f"batch {', '.join(map(str, sizes))}", f"{w.epochs} epochs"]
     if w.samples:

@@ -29,7 +29,7 @@ def carry(session: Session, *, until_idle: bool) -> None:
         while not stop.is_set():
             now = session.clock.now()
             try:
-                report = session.services.plane.tick()
+                report = session.services.tick()
             except (IschedError, OSError) as error:
                 failures += 1
                 print(f"isched plane: {error}", file=sys.stderr, flush=True)
@@ -47,20 +47,21 @@ def carry(session: Session, *, until_idle: bool) -> None:
 
 def _sleep(session: Session, stop: threading.Event, wait_s: float) -> None:
     """Sleep in pieces; a run delegated meanwhile wakes the plane (its row is newer than the last look)."""
-    store, owner = session.services.store, session.owner
     until = session.clock.now() + min(wait_s, LONGEST_SLEEP_S)
-    before = _wishes(store, owner)
+    before = _wishes(session)
     while not stop.is_set() and (left := until - session.clock.now()) > 0:
         stop.wait(min(left, session.config["plane.interval"]))
-        if _wishes(store, owner) != before:
+        if _wishes(session) != before:
             return
 
 
-def _wishes(store: object, owner: str) -> tuple[tuple[str, int], ...]:
-    """Live runs and their versions: anything its owner asked shows here."""
+def _wishes(session: Session) -> tuple[tuple[str, int], ...]:
+    """Live runs and pools and their versions: anything their owner asked shows here."""
     from ischeduler.plane.transitions import LIVE
 
+    services = session.services
     try:
-        return tuple((r.id, r.version) for r in store.list_runs(owner=owner, states=LIVE))  # pyright: ignore
+        runs = services.store.list_runs(owner=session.owner, states=LIVE)
+        return (*((r.id, r.version) for r in runs), *((p.name, p.version) for p in services.live_pools()))
     except IschedError:
         return ()  # the next tick will say what is wrong with the store

@@ -30,15 +30,16 @@ class PoolComparison:
 
 def cluster_of(spec: str, per_node: int = 8, prices: str = "") -> Accelerators:
     """Accelerators from ``v100=36,p100=36``; ``prices`` in the same form, per accelerator hour. BadInput shows the form."""
-    _needs_numpy()
+    needs_numpy()
     from ischeduler.policies.problem import Accelerators
 
     if per_node < 1:
         raise BadInput(f"--per-node {per_node} is no node; give 1 or more accelerators.")
-    return Accelerators.of(_pairs(spec, "--cluster", whole=True), per_node=per_node, price_per_h=_pairs(prices, "--price") if prices else 0.0)
+    return Accelerators.of(number_pairs(spec, "--cluster", whole=True), per_node=per_node, price_per_h=number_pairs(prices, "--price") if prices else 0.0)
 
 
-def _pairs(spec: str, option: str, *, whole: bool = False) -> dict[str, float]:
+def number_pairs(spec: str, option: str, *, whole: bool = False) -> dict[str, float]:
+    """Numbers by name from ``v100=36,p100=36``. BadInput shows the form."""
     found: dict[str, float] = {}
     for part in spec.split(","):
         name, sign, number = part.strip().partition("=")
@@ -96,7 +97,8 @@ def simulate_pools(
     return PoolComparison(summaries, said, tuple(map(str, out)), _remarks(summaries))
 
 
-def _needs_numpy() -> None:
+def needs_numpy() -> None:
+    """BadInput where numpy, scipy or numba is missing."""
     # The matrices have a handful of rows: threads would only get in each other's way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from ischeduler.core.durations import format_slurm
 from ischeduler.core.estimate import Estimate
+from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.core.sizes import GIB
+from ischeduler.plane.availability import Availability, availability
 
 MARGIN = 1.15
 """What is added to a measured figure before it is asked for next time."""
@@ -42,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run's lines, the flags to ask for next time, and how many similar runs the history holds now."""
+    """A run's lines, the flags to ask for next time, and how many similar runs the history holds now. ``service``: how much it was up."""
 
     run_id: str
     state: str
@@ -51,14 +53,16 @@ class Report:
     similar: int
     attempts: int
     notes: tuple[str, ...] = ()
+    service: Availability | None = None
 
 
-def report_of(run: Run, history: Sequence[HistoryRecord], now: float) -> Report:
-    """Compare. ``history`` is this family's evidence of kind 'run'."""
+def report_of(run: Run, history: Sequence[HistoryRecord], now: float, events: Sequence[Event] = ()) -> Report:
+    """Compare. ``history`` is this family's evidence of kind 'run'; ``events``, the run's log, are read for a service only."""
     plan = run.first_plan or run.plan
     peak_gpu, peak_rss = run.progress.peak_gpu_bytes or None, run.progress.peak_rss_bytes or None
     used = run_time_s(run, now)
-    lines = [Line("run", "s", plan.run, used)]
+    endless = run.plan.workload.service is not None
+    lines = [Line("run", "s", None if endless else plan.run, used)]
     if plan.resources.gpus_per_node:
         lines.append(Line("gpu memory", "bytes", plan.needs.gpu_memory, peak_gpu))
     lines.append(Line("memory", "bytes", plan.needs.host_memory, peak_rss))
@@ -73,10 +77,11 @@ def report_of(run: Run, history: Sequence[HistoryRecord], now: float) -> Report:
         run.id,
         run.state.value,
         tuple(lines),
-        next_flags(run, used) if run.state is RunState.COMPLETED else (),
+        next_flags(run, used) if run.state is RunState.COMPLETED and not endless else (),
         len(history),
         len(run.attempts),
         tuple(notes),
+        None if run.plan.workload.service is None else availability(run, events, now),
     )
 
 

@@ -132,7 +132,7 @@ class Session:
     def submit(self, plan: Plan, *, caps: Mapping[str, Any] | None = None) -> RunHandle:
         """Delegate a plan: store the run, take a first look, and see that a plane carries it on."""
         self.check_submittable(plan)
-        run = self._create(plan, self.caps(caps or {}))
+        run = self.delegate(plan, self.caps(caps or {}))
         self.tick_if_free()
         self.ensure_plane()
         return RunHandle(run.id, self)
@@ -148,7 +148,8 @@ class Session:
             reached = ", ".join(live) or "no cluster"
             raise BadInput(f"{plan.cluster} cannot be reached from here (only {reached}); this plan can only be read.")
 
-    def _create(self, plan: Plan, caps: Caps) -> Run:
+    def delegate(self, plan: Plan, caps: Caps) -> Run:
+        """Store a new run under an id of its own; the next look starts it."""
         now = self.clock.now()
         for _ in range(8):
             run_id = f"r-{secrets.token_hex(ID_BYTES)}"
@@ -179,7 +180,7 @@ class Session:
     def tick_if_free(self) -> None:
         """One look of the plane where nobody holds the lease. Its troubles are its own: a status must still be shown."""
         try:
-            self.services.plane.tick()
+            self.services.tick()
         except IschedError as error:
             self.services.troubles.append(str(error))
 
@@ -307,10 +308,17 @@ class Session:
     def report_of(self, run: Run) -> Report:
         """Predicted against actual, with how many similar runs the history holds."""
         history = self.services.store.history(family=run.plan.workload.family, kind="run", owner=self.owner)
-        return report_of(run, history, self.clock.now())
+        events = self.events_of(run.id) if run.plan.workload.service is not None else ()
+        return report_of(run, history, self.clock.now(), events)
 
     def explain(self, run: Run) -> str:
         """Why a run is where it is, and what to do."""
+        if run.plan.cluster.startswith("pool-") and not run.state.ended:
+            from ischeduler.helper.pool_status import why_member
+
+            found = why_member(self, run)
+            if found is not None:
+                return found.words
         return self.planning.explain(run, self.clock.now(), plane_alive=self._carried())
 
     def _carried(self) -> bool:

@@ -9,6 +9,7 @@ from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.core.snapshot import QueueSnapshot
+from ischeduler.plane.services import serving
 from ischeduler.planning.pending import Waiting, why_pending
 
 NOTHING = "Act: nothing needed."
@@ -67,6 +68,8 @@ def _running(run: Run, attempt: Attempt, now: float) -> list[str]:
     nodes = f" ({', '.join(attempt.nodes)})" if attempt.nodes else ""
     where = f"{attempt.cluster}/{attempt.partition}{nodes}"
     head = f"{run.state.value.upper()}{since} · attempt {attempt.number}, job {attempt.job_id or '-'} on {where}"
+    if run.plan.workload.service is not None:
+        return [*_serving(run, attempt, now, head), NOTHING]
     lines = [f"{head}: epoch {p.epochs_done} of {p.epochs or run.plan.workload.epochs}."]
     if run.state is RunState.STALLED:
         quiet = f" for {human(max(0.0, now - p.at))}" if p.at is not None else ""
@@ -79,6 +82,17 @@ def _running(run: Run, attempt: Attempt, now: float) -> list[str]:
         left = attempt.started_at + attempt.resources.walltime_s - now
         lines.append(f"Its limit is in {human(max(0.0, left))}; it saves and the next job goes on from there.")
     return [*lines, NOTHING]
+
+
+def _serving(run: Run, attempt: Attempt, now: float, head: str) -> list[str]:
+    up = serving(run)
+    lines = [f"{head}: " + (f"serves at {up.endpoint}." if up is not None else "not ready yet.")]
+    if attempt.service_restarts:
+        lines.append(f"Started again {attempt.service_restarts} time(s) in this job: {run.message}.")
+    if attempt.started_at is not None:
+        left = attempt.started_at + attempt.resources.walltime_s - now
+        lines.append(f"Its limit is in {human(max(0.0, left))}; a successor is queued ahead, and it leaves when that one is ready.")
+    return lines
 
 
 def _between(run: Run, now: float) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any
 from ischeduler.core.errors import BadInput, ConfigError
 from ischeduler.core.workload import PLACEHOLDERS, EnvironmentSpec, Workload
 from ischeduler.helper.config import Config, project_table, split_table
+from ischeduler.helper.service_fields import with_service
 from ischeduler.helper.suggest import did_you_mean
 from ischeduler.helper.workload_fields import ARGUMENTS, read_fields
 
@@ -98,11 +99,13 @@ def _toml(text: str, where: str) -> dict[str, Any]:
 
 
 def _as_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {ARGUMENTS.get(name, name): value for name, value in fields.items()}
+    return with_service({ARGUMENTS.get(name, name): value for name, value in fields.items()})
 
 
 def _finish(arguments: dict[str, Any], base: Path, config: Config | None, start: Workload | None = None) -> Workload:
     workload = replace(start, **arguments) if start else Workload(**arguments)
+    if workload.service is not None and workload.command and workload.checkpoints is False:
+        workload = replace(workload, checkpoints=True)  # a service goes on in the next job, whatever it keeps
     if not workload.model and not workload.command:
         raise BadInput("nothing says what to train; give a script (isched plan train.py) or a model (--model timm:resnet50).")
     workload = replace(workload, directory=str((base / (workload.directory or ".")).resolve()))
@@ -139,8 +142,11 @@ def _name_of(workload: Workload) -> str:
 def check_placeholders(workload: Workload) -> None:
     """BadInput when the command has an unknown placeholder, or several batch sizes and no place to put one."""
     used = {hole for word in workload.command for hole in _HOLE.findall(word)}
-    for hole in sorted(used - set(PLACEHOLDERS)):
-        raise BadInput(f"'{{{hole}}}' in the command is not a placeholder{did_you_mean(hole, PLACEHOLDERS)}.")
+    known = (*PLACEHOLDERS, "port") if workload.service is not None else PLACEHOLDERS
+    for hole in sorted(used - set(known)):
+        raise BadInput(f"'{{{hole}}}' in the command is not a placeholder{did_you_mean(hole, known)}.")
+    if "port" in used and workload.service is not None and workload.service.ready_port is None:
+        raise BadInput("the command has {port} but the service has none; give ready_port (0: any free one).")
     if isinstance(workload.batch_size, tuple) and workload.command and "batch_size" not in used:
         raise BadInput(
             "several batch sizes are given but the command has no {batch_size}; "

@@ -16,6 +16,8 @@ from ischeduler.plane.execute import Hands
 from ischeduler.plane.inputs import Delegated, Input, JobEvent, Observed, QueryFailed, Tick
 from ischeduler.plane.observe import watched
 from ischeduler.plane.policy import Policy
+from ischeduler.plane.provisioners.standby import Standby
+from ischeduler.plane.services import is_service
 from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Provisioner
 
 ROUNDS_MAX = 12
@@ -122,6 +124,10 @@ class Advance:
         return Step(run, acted, tuple(faults))
 
     def _rule(self, run: Run, faults: list[str]) -> Provisioner:
+        rule = self._foreseen(run, faults)
+        return Standby(rule) if is_service(run) else rule
+
+    def _foreseen(self, run: Run, faults: list[str]) -> Provisioner:
         if self._foresight is None:
             return self._provisioner
         rule, problem = self._foresight.provisioner(run, self._clock.now())

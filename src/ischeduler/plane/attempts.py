@@ -7,6 +7,7 @@ from typing import Any
 
 from ischeduler.core.jobs import Cause
 from ischeduler.core.run import Attempt, Run
+from ischeduler.plane.services import is_service, served
 
 FAILURES = frozenset({
     Cause.OUT_OF_MEMORY, Cause.GPU_OUT_OF_MEMORY, Cause.NODE_FAILURE, Cause.USER_ERROR, Cause.STALLED, Cause.LOST, Cause.UNKNOWN,
@@ -56,7 +57,12 @@ def speaks(run: Run) -> bool:
 
 
 def progressed(run: Run, attempt: Attempt) -> bool:
-    """Whether the attempt left the run further than it found it: a later checkpoint, or a silent script's own word (exit 85)."""
+    """Whether the attempt left the run further than it found it: a later checkpoint, or a silent script's own word (exit 85).
+
+    A service's job did when it was ready and then handed over, or was up for a while.
+    """
+    if is_service(run):
+        return served(attempt)
     if speaks(run):
         return attempt.checkpoint_step > attempt.start_step
     return attempt.exit_code == 85
@@ -64,7 +70,7 @@ def progressed(run: Run, attempt: Attempt) -> bool:
 
 def saved_and_leaving(attempt: Attempt) -> bool:
     """The training has saved and left; only the batch job's own end is still to come."""
-    return alive(attempt) and attempt.exit_reason == "checkpointed" and attempt.job_id is not None and not attempt.ending
+    return alive(attempt) and attempt.exit_reason in ("checkpointed", "left") and attempt.job_id is not None and not attempt.ending
 
 
 def failure_streak(run: Run) -> int:

@@ -10,9 +10,11 @@ import re
 from dataclasses import dataclass
 
 from ischeduler.core.jobs import Cause, JobState
+from ischeduler.core.pilots import ROUND_OVER
 from ischeduler.core.run import Attempt, Run
 from ischeduler.plane.attempts import speaks
 from ischeduler.plane.policy import Policy
+from ischeduler.plane.services import is_service
 
 MORE_TO_DO, SUPERSEDED, DOUBLED = 85, 86, 87
 REFUSED, NEVER_SENT = "refused", "never sent"
@@ -26,7 +28,7 @@ _KILLED = frozenset({9, 128 + 9, -9})
 _NODE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL"})
 _ENDINGS: dict[str, Cause] = {
     "user": Cause.CANCELLED, "deadline": Cause.CANCELLED, "budget": Cause.CANCELLED, "closing": Cause.SUPERSEDED,
-    "superseded": Cause.SUPERSEDED, "moved": Cause.MOVED, "stuck": Cause.MOVED, "stalled": Cause.STALLED,
+    "superseded": Cause.SUPERSEDED, "handed_over": Cause.SUPERSEDED, "moved": Cause.MOVED, "stuck": Cause.MOVED, "stalled": Cause.STALLED,
 }
 
 
@@ -77,13 +79,15 @@ def classify(run: Run, attempt: Attempt) -> Why:
         return Why(_ENDINGS[attempt.ending], f"ended by the plane ({attempt.ending})")
     if attempt.exit_code in (SUPERSEDED, DOUBLED) or attempt.exit_reason == "superseded":
         return Why(Cause.SUPERSEDED, "it met a newer attempt, or another job of the same attempt")
+    if attempt.reason == ROUND_OVER:
+        return Why(Cause.MOVED, ROUND_OVER)
     return _from_state(attempt) or _from_memory(attempt) or _from_limit(attempt) or _from_code(run, attempt)
 
 
 def _done(run: Run, attempt: Attempt) -> bool:
     """Exit 0 of a training that reports progress counts only with all its epochs, or with its own word that it is done."""
-    if not _clean(attempt):
-        return False
+    if not _clean(attempt) or is_service(run):
+        return False  # a service never finishes by itself
     if attempt.exit_reason == "" and attempt.exit_code == 0:
         return True  # no last word of the wrapper (a full disk, say): its exit code is the channel that remains, 85 were more to do
     p = run.progress
@@ -122,6 +126,8 @@ def _from_memory(attempt: Attempt) -> Why | None:
 
 
 def _from_limit(attempt: Attempt) -> Why | None:
+    if attempt.exit_reason == "left":
+        return Why(Cause.WALLTIME, "the service left before the limit")
     if attempt.exit_reason == "checkpointed" or attempt.exit_code == MORE_TO_DO:
         return Why(Cause.WALLTIME, "checkpointed before the limit; there is more to do")
     if attempt.state is JobState.TIMEOUT:
@@ -141,7 +147,8 @@ def _from_code(run: Run, attempt: Attempt) -> Why:
         done, total = run.progress.epochs_done, run.progress.epochs
         return Why(Cause.UNKNOWN, f"ended with exit code 0 after {done} of {total} epochs")
     if attempt.exit_code and not (attempt.exit_code in _KILLED or attempt.exit_reason == "signal"):
-        return Why(Cause.USER_ERROR, f"the training ended with exit code {attempt.exit_code}")
+        what = "service" if is_service(run) else "training"
+        return Why(Cause.USER_ERROR, f"the {what} ended with exit code {attempt.exit_code}")
     if attempt.signal or attempt.exit_code is not None:
         killer = attempt.signal or abs(attempt.exit_code or 0) % 128
         return Why(Cause.UNKNOWN, f"killed by signal {killer}" if killer else "it failed without saying why")

@@ -35,6 +35,7 @@ from ischeduler.plane.provisioners import REACTIVE
 from ischeduler.plane.pursue import absorb_submit_failure, absorb_submitted, pursue
 from ischeduler.plane.reactions import end_as, react, unanswered
 from ischeduler.plane.reschedule import adopt, answer
+from ischeduler.plane.services import with_end
 from ischeduler.plane.spool import absorb_event
 from ischeduler.plane.supervise import supervise
 from ischeduler.plane.transitions import move
@@ -110,6 +111,7 @@ def reconcile(run: Run, now: float, policy: Policy = DEFAULT, provisioner: Provi
     if run.state.ended:
         return run, ()
     before, actions = run, list[Action]()
+    run = with_end(run, now)
     run, more = _understand(run, now, policy)
     actions += more
     run = unanswered(run, now, policy)

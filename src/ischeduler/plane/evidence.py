@@ -13,7 +13,7 @@ from ischeduler.plane.attempts import used_s
 def records(run: Run) -> tuple[HistoryRecord, ...]:
     """The run's evidence, the same however often it is asked for."""
     jobs = [_of_attempt(run, a) for a in run.attempts if a.started_at is not None or a.spool_started]
-    whole = [_of_run(run)] if run.verdict is RunState.COMPLETED else []
+    whole = [_of_run(run)] if run.verdict is RunState.COMPLETED and run.plan.workload.service is None else []
     return tuple(jobs + whole)
 
 

@@ -25,6 +25,7 @@ from ischeduler.plane.reactions import end_as
 from ischeduler.plane.reestimate import training_left
 from ischeduler.plane.reschedule import RESCHEDULE
 from ischeduler.plane.segments import job_spec, least_s, next_walltime_s
+from ischeduler.plane.services import LEAST_SEGMENT_S, failed_attempts, is_service, outlasts
 
 HAND_OVER_MAX = 2
 LOOK_ELSEWHERE_TRIES = 2
@@ -99,6 +100,8 @@ def _outlasts(run: Run, newest: Attempt) -> bool:
     """Whether the training probably goes on after the running job's limit: a successor that finds nothing to do was queued in vain."""
     if newest.spool_started_at is None:
         return False
+    if is_service(run):
+        return outlasts(run, newest)
     left, seen_at = training_left(run), max(newest.spool_started_at, run.progress.at or 0.0)
     return left is None or seen_at + left.p50 > newest.spool_started_at + newest.resources.walltime_s
 
@@ -108,6 +111,8 @@ def _too_early(run: Run, now: float) -> bool:
 
 
 def _create(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, ...]]:
+    if is_service(run) and run.caps.deadline is not None and run.caps.deadline - now < LEAST_SEGMENT_S:
+        return end_as(run, RunState.COMPLETED, "served to the end that was asked for", now), ()
     ceiling_s, problem = _room(run, now)
     if problem:
         return end_as(run, RunState.FAILED, problem, now), ()
@@ -128,7 +133,7 @@ def _create(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, ..
 def _room(run: Run, now: float) -> tuple[float, str]:
     """The longest walltime that the caps still allow, or why none is."""
     caps, ceiling_s = run.caps, math.inf
-    if len(run.attempts) >= caps.max_attempts:
+    if (failed_attempts(run) if is_service(run) else len(run.attempts)) >= caps.max_attempts:
         return 0.0, f"the cap of {caps.max_attempts} attempts is reached: {run.message}"
     if caps.deadline is not None:
         ceiling_s = caps.deadline - now

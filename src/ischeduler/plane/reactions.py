@@ -12,6 +12,7 @@ from ischeduler.plane.attempts import FAILURES, failure_streak, progressed
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reschedule import NODE_LOST
 from ischeduler.plane.segments import advice
+from ischeduler.plane.services import after_segment, is_service
 
 MEMORY_GROWTH = 1.5
 REFUSALS_MAX = 3
@@ -59,6 +60,9 @@ def _finished(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
 
 
 def _walltime(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
+    if is_service(run):
+        text, hopeless = after_segment(run, attempt)
+        return end_as(run, RunState.FAILED, text, now) if hopeless else replace(run, message=text)
     segments = [a for a in run.attempts if a.cause is Cause.WALLTIME][-2:]
     if len(segments) == 2 and segments[-1] is run.attempt and not any(progressed(run, a) for a in segments):
         return end_as(run, RunState.FAILED, f"two segments ended at their limit without a checkpoint: {advice(run)}", now)
@@ -68,6 +72,8 @@ def _walltime(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
 
 
 def _so_far(run: Run) -> str:
+    if is_service(run):
+        return f"{len(run.attempts)} job(s) have served"
     return f"{run.progress.checkpoint_epoch} of {run.plan.workload.epochs} epochs are saved"
 
 
@@ -174,7 +180,8 @@ def _user_error(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
     errors = [a for a in run.attempts if a.cause in FAILURES][-2:]
     same = len(errors) == 2 and all(a.cause is Cause.USER_ERROR for a in errors) and errors[0].exit_code == errors[1].exit_code
     if same and not progressed(run, attempt):
-        text = f"the training ended twice with exit code {attempt.exit_code} without progress: see {_log(run, attempt)}"
+        what = "service" if is_service(run) else "training"
+        text = f"the {what} ended twice with exit code {attempt.exit_code} without progress: see {_log(run, attempt)}"
         return end_as(run, RunState.FAILED, text, now)
     return again(run, now, policy, f"{attempt.reason}: tries once more in case it was passing")
 
@@ -188,6 +195,8 @@ def _stalled(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
 
 
 def _cancelled(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
+    if attempt.ending == "deadline" and is_service(run):
+        return end_as(run, RunState.COMPLETED, f"served to the end that was asked for; {_so_far(run)}", now)
     if attempt.ending == "deadline":
         return end_as(run, RunState.FAILED, f"the deadline passed; {_so_far(run)}", now)
     if attempt.ending == "budget":

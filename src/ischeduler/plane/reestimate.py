@@ -89,6 +89,8 @@ def durable_epochs_left(run: Run) -> float:
 
 def training_left(run: Run, *, durable: bool = False) -> Estimate | None:
     """Seconds of training still to do (from the last checkpoint when ``durable``), or None when nothing is known."""
+    if run.plan.workload.service is not None:
+        return None  # nothing of it is ever done
     posterior = epoch_time(run.progress.epoch_times_s, prior_epoch(run.plan))
     if posterior is None:
         return None

@@ -12,6 +12,7 @@ from ischeduler.core.run import Attempt, Run
 from ischeduler.core.workload import Workload
 from ischeduler.plane.attempts import alive, progressed, saved_and_leaving
 from ischeduler.plane.reestimate import epoch_time, prior_epoch, training_left
+from ischeduler.plane.services import settings_text
 
 _STARTUP_GUESS_S, _CHECKPOINT_GUESS_S = 30.0, 10.0
 
@@ -103,7 +104,7 @@ def launcher_of(workload: Workload) -> str:
     """The option ``launcher``; else torchrun for more than one worker of PyTorch, srun for other multi-node jobs, else direct."""
     if "launcher" in workload.options:
         return workload.options["launcher"]
-    if workload.devices > 1 and workload.framework == "pytorch":
+    if workload.devices > 1 and workload.framework == "pytorch" and workload.service is None:
         return "torchrun"
     return "srun" if workload.nodes > 1 else "direct"
 
@@ -118,6 +119,8 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         "ISCHED_RUN_ID": run.id, "ISCHED_RUN_DIR": run.directory, "ISCHED_ATTEMPT": str(attempt.number),
         "ISCHED_GRACE_S": str(lead_s), "ISCHED_WALLTIME_S": f"{walltime_s:.0f}",
     }
+    if workload.service is not None:
+        variables["ISCHED_SERVICE"] = settings_text(run)
     if workload.checkpoint_every_s is not None:
         variables["ISCHED_CHECKPOINT_EVERY_S"] = f"{workload.checkpoint_every_s:g}"
     if any(a.number < attempt.number and alive(a) and not saved_and_leaving(a) for a in run.attempts):

@@ -13,12 +13,14 @@ from typing import Any, cast
 from ischeduler.core.event import Event
 from ischeduler.core.run import Attempt, Progress, Run
 from ischeduler.plane.attempts import alive, by_number, change
+from ischeduler.plane.services import is_service
 
 EPOCH_TIMES_KEPT = 200
 _FRESH: dict[str, Any] = {
     "spool_started": False, "seq": 0, "checkpointing": False, "signalled": "", "finished": False, "exit_code": None,
     "exit_reason": "", "oom_text": "", "oom_where": "", "spool_started_at": None, "heard_at": None, "progressed_at": None,
-    "absent_since": None, "startup_s": None, "log_read": False, "signal": None, "started_at": None, "ended_at": None,
+    "absent_since": None, "startup_s": None, "log_read": False, "signal": None, "started_at": None, "ended_at": None, "ready_at": None,
+    "serving": False, "endpoint": "", "service_restarts": 0,
 }
 
 
@@ -38,8 +40,8 @@ def newest_started(run: Run) -> tuple[int, int]:
 def absorb_event(run: Run, event: Event) -> Run:
     """The run after one event of its own jobs."""
     who = parse_token(event.token)
-    if who is None or event.run_id != run.id or who < newest_started(run):
-        return run
+    if who is None or event.run_id != run.id or (who < newest_started(run) and not is_service(run)):
+        return run  # a service's predecessor serves on until its successor is ready: its words still count
     attempt = by_number(run, who[0])
     if attempt is None:
         return run
@@ -190,14 +192,41 @@ def _exit(run: Run, attempt: Attempt, event: Event) -> Run:
     code = event.data.get("code")
     return change(
         run, attempt.number, exit_code=code if isinstance(code, int) else attempt.exit_code,
-        exit_reason=str(event.data.get("reason", "")) or "unknown", checkpointing=False,
+        exit_reason=str(event.data.get("reason", "")) or "unknown", checkpointing=False, serving=False,
     )
+
+
+def _ready(run: Run, attempt: Attempt, event: Event) -> Run:
+    if event.seq <= attempt.seq:
+        return run
+    host, port = str(event.data.get("host", "")), _whole(event.data, "port")
+    startup_s = attempt.startup_s
+    if startup_s is None and attempt.spool_started_at is not None:
+        startup_s = max(0.0, event.at - attempt.spool_started_at)
+    return change(
+        run, attempt.number, ready_at=event.at if attempt.ready_at is None else attempt.ready_at, serving=alive(attempt),
+        endpoint=f"{host}:{port}" if port else host, startup_s=startup_s,
+    )
+
+
+def _not_serving(run: Run, attempt: Attempt, event: Event) -> Run:
+    return change(run, attempt.number, serving=attempt.serving and event.seq <= attempt.seq)
+
+
+def _restarting(run: Run, attempt: Attempt, event: Event) -> Run:
+    if event.seq <= attempt.seq:
+        return run
+    code, failures, most = (_whole(event.data, name) for name in ("code", "failures", "of"))
+    text = f"the service ended with exit code {code}; started again ({failures} of at most {most} failures in a row)"
+    run = replace(run, message=text)
+    return change(run, attempt.number, serving=False, service_restarts=attempt.service_restarts + 1)
 
 
 _HANDLERS: dict[str, Callable[[Run, Attempt, Event], Run]] = {
     "started": _started, "resumed": _resumed, "progress": _progress, "checkpointing": _checkpointing,
     "checkpoint": _checkpoint, "checkpoint_failed": _checkpoint_failed, "heartbeat": _heartbeat, "signal": _signal,
-    "oom": _oom, "finished": _finished, "exit": _exit,
+    "oom": _oom, "finished": _finished, "exit": _exit, "ready": _ready, "unready": _not_serving, "leaving": _not_serving,
+    "restarting": _restarting,
 }
 
 

@@ -11,10 +11,11 @@ from ischeduler.plane.attempts import alive_attempts, by_number, change, spent, 
 from ischeduler.plane.causes import NEVER_SENT
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reschedule import NODE_LOST, RESCHEDULE, due
+from ischeduler.plane.services import is_service
 
 HARD = frozenset({"user", "superseded", "closing", "stuck"})
 """Endings that need no checkpoint first; the others are asked to save, and cancelled only when they do not."""
-_RANK = ("", "moved", "stuck", "stalled", "budget", "deadline", "superseded", "closing", "user")
+_RANK = ("", "moved", "stuck", "stalled", "budget", "handed_over", "deadline", "superseded", "closing", "user")
 _NO_NODE = ("ReqNodeNotAvail", "BadConstraints", "NodeDown", "Nodes required for job are DOWN")
 _NO_PLACE = (
     "PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "InvalidAccount", "InvalidQOS",
@@ -68,7 +69,7 @@ def stalled(run: Run, attempt: Attempt) -> bool:
     """Alive by its heartbeats, yet no step for too long; both times are the job's own host's."""
     if attempt.state is not JobState.RUNNING or attempt.heard_at is None or attempt.spool_started_at is None:
         return False
-    if attempt.exit_reason or attempt.finished:
+    if attempt.exit_reason or attempt.finished or is_service(run):
         return False
     since = attempt.spool_started_at if attempt.progressed_at is None else attempt.progressed_at
     return attempt.heard_at - since > run.caps.stall_after_s
@@ -80,8 +81,12 @@ def _ending(run: Run, attempt: Attempt, now: float, policy: Policy) -> str:
         return "user"
     if run.verdict is not None:
         return "closing"
-    if newest is not None and newest.number != attempt.number and _took_over(newest, now, policy):
-        return "superseded"
+    if newest is not None and newest.number != attempt.number:
+        if is_service(run):
+            if newest.serving:
+                return "handed_over"
+        elif _took_over(newest, now, policy):
+            return "superseded"
     if run.caps.deadline is not None and now >= run.caps.deadline:
         return "deadline"
     if run.caps.max_cost is not None and spent(run) > run.caps.max_cost:

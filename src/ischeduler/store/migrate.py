@@ -14,7 +14,7 @@ from ischeduler.store.engine import WRITE
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest migration; known here so that a database that is up to date costs one SELECT and no import of Alembic."""
 _LOCK = 0x15C4ED  # PostgreSQL advisory lock: any number, the same for every process of ours
 

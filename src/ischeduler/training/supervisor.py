@@ -46,43 +46,61 @@ class Supervisor:
         self._control_done: str | None = None
         self._kill_plan: list[tuple[float, int]] = []
         self._next_beat_s = self._next_tick_s = 0.0
+        self._command = identity.command
+        self._tick_every_s = min(_TICK_S, identity.heartbeat_s)
+        self._kills_before = 0
+        self._gpus: GpuMeter
+        self._usage: UsageMeter
         self._child: subprocess.Popen[bytes]
 
     def run(self, env: Mapping[str, str]) -> int:
         """Start the command, look after it, and return the code to exit with."""
         wake_out, wake_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         previous = self._catch(wake_in)
-        kills_before = oom_kills()
-        gpus = GpuMeter(self._identity.heartbeat_s)
+        self._kills_before = oom_kills()
+        self._gpus = GpuMeter(self._identity.heartbeat_s)
         try:
-            try:
-                self._child = subprocess.Popen(
-                    self._identity.command,
-                    env=dict(env),
-                    process_group=0,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    bufsize=0,
-                )
-            except OSError as error:
-                return self._not_started(error)
-            self._usage = UsageMeter(self._child.pid)
-            self._gpus = gpus
-            gpus.start()
-            tees = self._pipe_through()
-            self._look_after(wake_out)
-            self._end_output(tees)
-            if oom_kills() > kills_before:
-                self._finds.append(OomText("host", "the kernel killed a process of this job for memory"))
-            self._report_finds()
-            return self._verdict(self._child.returncode)
+            self._gpus.start()
+            return self._carry(env, wake_out)
         finally:
-            gpus.stop()
+            self._gpus.stop()
             signal.set_wakeup_fd(-1)
             for number, handler in previous.items():
                 signal.signal(number, handler)
             os.close(wake_out)
             os.close(wake_in)
+
+    def _carry(self, env: Mapping[str, str], wake_out: int) -> int:
+        """One process from its start to its end."""
+        problem = self._start(env)
+        if problem is not None:
+            return self._not_started(problem)
+        self._attend(wake_out)
+        return self._verdict(self._child.returncode)
+
+    def _start(self, env: Mapping[str, str]) -> OSError | None:
+        try:
+            self._child = subprocess.Popen(
+                self._command,
+                env=dict(env),
+                process_group=0,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+            )
+        except OSError as error:
+            return error
+        self._usage = UsageMeter(self._child.pid)
+        return None
+
+    def _attend(self, wake_out: int) -> None:
+        """Look after the process until it has ended, its last output is through and its finds are told."""
+        tees = self._pipe_through()
+        self._look_after(wake_out)
+        self._end_output(tees)
+        if oom_kills() > self._kills_before:
+            self._finds.append(OomText("host", "the kernel killed a process of this job for memory"))
+        self._report_finds()
 
     # Signals
 
@@ -123,7 +141,7 @@ class Supervisor:
             now_s = time.monotonic()
             self._follow_kill_plan(now_s)
             if now_s >= self._next_tick_s:
-                self._next_tick_s = now_s + min(_TICK_S, self._identity.heartbeat_s)
+                self._next_tick_s = now_s + self._tick_every_s
                 self._tick()
             if now_s >= self._next_beat_s:
                 self._next_beat_s = now_s + self._identity.heartbeat_s

@@ -54,7 +54,7 @@ def read_fence(run_dir: Path) -> Token | None:
     cannot be read; a missing or torn fence file counts as none.
     """
     tokens = _claimed(run_dir)
-    written = _fence_file(run_dir)
+    written = written_fence(run_dir)
     if written is not None:
         tokens.append(written)
     return max(tokens, default=None)
@@ -62,13 +62,14 @@ def read_fence(run_dir: Path) -> Token | None:
 
 def raise_fence(run_dir: Path, token: Token) -> Token:
     """Lift the fence to `token` unless it is already higher; returns the fence that now holds. Raises OSError."""
-    written = _fence_file(run_dir)
+    written = written_fence(run_dir)
     if written is None or written < token:
         write_atomic(run_dir / "fence", f"{token}\n".encode())
     return max(token, read_fence(run_dir) or token)
 
 
-def _fence_file(run_dir: Path) -> Token | None:
+def written_fence(run_dir: Path) -> Token | None:
+    """The `fence` file's token alone, claims left out: what a service yields to. None where missing or torn; raises OSError."""
     try:
         return Token.try_parse((run_dir / "fence").read_text("ascii", errors="replace"))
     except FileNotFoundError:

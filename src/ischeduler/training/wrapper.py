@@ -22,9 +22,11 @@ from ischeduler.training.identity import Identity, child_environ, identify
 from ischeduler.training.incarnation import EXIT_SUPERSEDED
 from ischeduler.training.push import pusher_from_environ
 from ischeduler.training.rundir import Claim, DoubledSubmission
+from ischeduler.training.service import Settings, settings_from_environ
+from ischeduler.training.service_supervisor import ServiceSupervisor
 from ischeduler.training.spool import SpoolWriter
 from ischeduler.training.supervisor import FORWARDED, Supervisor
-from ischeduler.training.ticker import ticker_from_environ
+from ischeduler.training.ticker import Ticker, ticker_from_environ
 from ischeduler.training.token import Token, raise_fence, read_fence
 
 EXIT_DOUBLED = 87
@@ -47,18 +49,29 @@ def _main(argv: Sequence[str] | None, environ: Mapping[str, str] | None) -> int:
     if fence is not None and fence > identity.token:
         say(f"attempt {identity.token} is superseded by {fence}: not started")
         return EXIT_SUPERSEDED
+    service = settings_from_environ(env)
     if not identity.leads:
-        return Supervisor(identity, None).run(child_environ(identity, env, job_deadline(env, time.time())))
-    relieve(identity.run_dir, identity.token, env)
+        deadline = job_deadline(env, time.time())
+        return _supervisor(identity, None, None, service, deadline).run(child_environ(identity, env, deadline))
+    if service is None:
+        relieve(identity.run_dir, identity.token, env)
     try:
-        identity = _take(identity)
+        identity = _take(identity, fence=service is None)
     except DoubledSubmission as error:
         say(str(error))
         return EXIT_DOUBLED
-    return _lead(identity, env)
+    return _lead(identity, env, service)
 
 
-def _lead(identity: Identity, env: Mapping[str, str]) -> int:
+def _supervisor(
+    identity: Identity, spool: SpoolWriter | None, ticker: Ticker | None, service: Settings | None, deadline: float | None
+) -> Supervisor:
+    if service is None:
+        return Supervisor(identity, spool, ticker)
+    return ServiceSupervisor(identity, spool, service, deadline, ticker)
+
+
+def _lead(identity: Identity, env: Mapping[str, str], service: Settings | None) -> int:
     deadline = job_deadline(env, time.time())
     spool = SpoolWriter(identity.run_dir.spool(identity.token), identity.run_id, identity.token)
     host, restart = os.uname().nodename, identity.token.restart
@@ -69,7 +82,7 @@ def _lead(identity: Identity, env: Mapping[str, str]) -> int:
     ticker = ticker_from_environ(env)
     try:
         ends = deadline if ticker is None else ticker.training_ends(deadline, time.time())
-        code = Supervisor(identity, spool, ticker).run(child_environ(identity, env, ends))
+        code = _supervisor(identity, spool, ticker, service, ends).run(child_environ(identity, env, ends))
     finally:
         if pusher is not None:
             pusher.finish(_LAST_PUSH_S)
@@ -85,8 +98,11 @@ def _fence(identity: Identity) -> Token | None:
         return None
 
 
-def _take(identity: Identity) -> Identity:
-    """Claim the incarnation and raise the fence. Raises DoubledSubmission; an unwritable directory is only said."""
+def _take(identity: Identity, *, fence: bool) -> Identity:
+    """Claim the incarnation and, with ``fence``, raise it. Raises DoubledSubmission; an unwritable directory is only said.
+
+    A service raises the fence when it is ready: until then its predecessor serves.
+    """
     run_dir = identity.run_dir
     try:
         run_dir.prepare(identity.token)
@@ -98,7 +114,8 @@ def _take(identity: Identity) -> Identity:
                 if not identity.free_attempt:
                     raise
                 identity = replace(identity, token=Token(identity.token.attempt + 1, identity.token.restart))
-        raise_fence(run_dir.path, identity.token)
+        if fence:
+            raise_fence(run_dir.path, identity.token)
         run_dir.clear_stopped(identity.token)
     except OSError as error:
         say(f"the run's directory cannot be written ({error.strerror}: {error.filename}); training goes on without its records")

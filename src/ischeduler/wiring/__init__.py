@@ -8,7 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ischeduler.core.cluster import Cluster
 from ischeduler.core.errors import BatchUnavailable, ConfigError, NotFound
 from ischeduler.core.snapshot import FinishedJob
-from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, Replanner, RunFiles, SharedStore
+from ischeduler.ports import BatchSystem, Clock, EventSource, Foresight, Notifier, PoolStore, Replanner, RunFiles, SharedStore
 from ischeduler.wiring.notices import LogNotifier
 from ischeduler.wiring.private_json import read_json, write_json, write_private
 from ischeduler.wiring.settings import Settings
@@ -24,12 +24,15 @@ from ischeduler.wiring.settings import Settings
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from ischeduler.batch.pilots import WithPools
     from ischeduler.batch.tapis.batch import TapisBatch
     from ischeduler.batch.tapis.estimator_jobs import EstimatorJobs
     from ischeduler.cidb.ci_database import CIDatabase
+    from ischeduler.core.pool import Pool
     from ischeduler.estimators.facade import Estimators
     from ischeduler.estimators.queuewait.site import SiteWaits
-    from ischeduler.plane.loop import Plane
+    from ischeduler.plane.loop import Plane, TickReport
+    from ischeduler.plane.pools.loop import Pools
     from ischeduler.store.mailbox import Mailbox
 
 LIVE_NAME_AGE_S = 86400.0
@@ -139,6 +142,53 @@ class Services:
         from ischeduler.batch.slurm_cli import SlurmCli
 
         return {name: SlurmCli(name, user=self.owner, clock=self.clock)}
+
+    @property
+    def pools_dir(self) -> Path:
+        """Parent of all pools' directories, on the file system that the nodes share."""
+        return self.settings.data_dir / "pools"
+
+    @cached_property
+    def with_pools(self) -> WithPools:
+        """The batch systems, and this user's pools with pilots as more of them."""
+        from ischeduler.batch.pilots import WithPools
+
+        return WithPools(lambda: self.batches, self.pools_dir, self.clock)
+
+    @cached_property
+    def pool_store(self) -> PoolStore:
+        """This user's pools."""
+        from ischeduler.store.pools import SqlPools
+
+        return SqlPools(self.engine, clock=self.clock.now)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """The keeper of this user's live pools."""
+        from ischeduler.plane.pools.loop import Pools
+
+        return Pools(
+            self.pool_store, self.store, self.plane, self.with_pools.floor, self.clock, owner=self.owner,
+            holder=f"{socket.gethostname()}:{os.getpid()}", python=sys.executable, runs_dir=str(self.runs_dir),
+            fast_s=min(1.0, float(self.settings["plane.interval"])), lease_ttl_s=LEASE_TTL_S,
+        )  # fmt: skip
+
+    def live_pools(self) -> Sequence[Pool]:
+        """This user's pools that still do something. Costs nothing where there never was one."""
+        from ischeduler.core.pool import PoolState
+
+        if not self.pools_dir.is_dir():
+            return ()
+        return [p for p in self.pool_store.list(self.owner) if p.state is not PoolState.DRAINED]
+
+    def tick(self) -> TickReport:
+        """One look of the plane, and of the keeper of pools where there are any. Raises what the store raises."""
+        report = self.plane.tick()
+        if not report.held or not self.live_pools():
+            return report
+        done = self.pools.tick()
+        sooner_s = report.next_tick_s if done.next_tick_s is None else min(report.next_tick_s, done.next_tick_s)
+        return replace(report, actions=report.actions + done.actions, problems=(*report.problems, *done.problems), next_tick_s=sooner_s)
 
     def _reached(self) -> Mapping[str, BatchSystem]:
         """This user's batch system behind a network. ConfigError where the configuration is not enough."""
@@ -257,12 +307,13 @@ class Services:
         from ischeduler.plane.cadence import Cadence
         from ischeduler.plane.loop import Plane
         from ischeduler.plane.policy import Policy
+        from ischeduler.plane.renewal import PilotsRenewed
 
         from_jobs = bool(self.settings["plane.from_jobs"])
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Plane(
             self.store,
-            self.batches,
+            self.with_pools,
             self.events,
             self.clock,
             self.notifier,
@@ -270,7 +321,7 @@ class Services:
             owner=self.owner,
             holder=holder,
             replanner=self.replanner,
-            foresight=self.foresight,
+            foresight=PilotsRenewed(self.foresight),
             cadence=Cadence(fast_s=self.settings["plane.interval"]),
             lease_ttl_s=LEASE_TTL_S,
             policy=Policy(relay=from_jobs),

@@ -160,12 +160,12 @@ TOKENS = st.sampled_from(["1.0", "1.1", "2.0", "2.1", "3.0", "0.0", "", "x.y", "
 NUMBERS = st.one_of(st.integers(-5, 900), st.floats(), st.none(), st.text(max_size=3))
 FIELDS = [
     "epoch", "epochs", "step", "steps", "code", "reason", "name", "checkpoint", "where", "text", "gpu", "rss_bytes", "save_s",
-    "epoch_time_s", "step_time_s", "loss",
+    "epoch_time_s", "step_time_s", "loss", "host", "port", "failures", "of", "since",
 ]
 DATA = st.dictionaries(st.sampled_from(FIELDS), NUMBERS, max_size=6)
 KINDS = st.sampled_from([
     "started", "resumed", "progress", "checkpointing", "checkpoint", "checkpoint_failed", "heartbeat", "signal", "oom",
-    "finished", "exit", "nonsense",
+    "finished", "exit", "nonsense", "ready", "unready", "leaving", "restarting",
 ])
 EVENTS = st.builds(
     Event, run_id=st.sampled_from(["r-1", "r-1", "r-1", "r-2"]), kind=KINDS, at=st.floats(0, 2e6), source=st.just("job"),

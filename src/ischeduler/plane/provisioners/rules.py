@@ -112,7 +112,7 @@ class HandOver:
 
     def submit_at(self, run: Run, now: float, forecast: Forecast | None = None) -> float | None:
         """See :func:`submit_at`; not earlier than the longest share before the end."""
-        at, segment = submit_at(self.rule, run, now, forecast), _segment(run)
+        at, segment = submit_at(self.rule, run, now, forecast), segment_of(run)
         if at is None or segment is None:
             return None
         start, end = segment
@@ -139,7 +139,7 @@ def submit_at(rule: Rule, run: Run, now: float, forecast: Forecast | None) -> fl
     None without a forecast, before the attempt has started and where the rule is reactive. The rule is asked again as the
     forecast changes; a time that lies ahead binds nobody.
     """
-    segment, lead = _segment(run), rule.lead_s(forecast)
+    segment, lead = segment_of(run), rule.lead_s(forecast)
     if segment is None or lead is None:
         return None
     return max(now, segment[1] - lead)
@@ -157,7 +157,7 @@ def first_look(rule: Rule, looks_s: Sequence[float], end_s: float, forecasts: Se
     return len(looks_s) - 1
 
 
-def _segment(run: Run) -> tuple[float, float] | None:
+def segment_of(run: Run) -> tuple[float, float] | None:
     """Start and end at the limit of the newest attempt, while it runs."""
     alive = alive_attempts(run)
     if not alive or alive[-1].state is not JobState.RUNNING or alive[-1].started_at is None:

@@ -1,0 +1,143 @@
+"""The tick around the pure rounds: look, decide, save, act. Whoever holds the pool's lease does it; its token fences the orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ischeduler.core.errors import BatchUnavailable, IschedError, NotFound, StoreConflict
+from ischeduler.core.pilots import PilotOrders
+from ischeduler.core.pool import Pool, PoolState
+from ischeduler.core.run import Run
+from ischeduler.plane.pools.decide import decide, next_tick_s
+from ischeduler.plane.pools.hire import pilot_run_of
+from ischeduler.plane.pools.seen import AskPilot, ClosePilot, ReleasePilot, Seen, Steps, member_seen, pilot_run
+from ischeduler.policies.problem import Allocation
+from ischeduler.ports import Clock, Lease, PilotFloor, PoolStore, Store
+
+SAVE_TRIES = 4
+
+
+class Wishes(Protocol):
+    """What a pool asks of the plane."""
+
+    def delegate(self, run: Run) -> Run:
+        """Take a new run."""
+        ...
+
+    def cancel(self, run_id: str) -> Run:
+        """End a run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsReport:
+    """What a tick over all pools did: how many were looked at, what went wrong, and when the next look is worth it (None: there are none)."""
+
+    pools: int = 0
+    actions: int = 0
+    problems: tuple[str, ...] = ()
+    next_tick_s: float | None = None
+
+
+class Pools:
+    """The live pools of one owner. ``floor`` finds a pool's directory by its name; ``python`` runs pilots, ``runs_dir`` is for their runs."""
+
+    def __init__(
+        self, pools: PoolStore, store: Store, plane: Wishes, floor: Callable[[str], PilotFloor], clock: Clock, *, owner: str, holder: str,
+        python: str, runs_dir: str, fast_s: float = 1.0, lease_ttl_s: float = 60.0,
+    ) -> None:  # fmt: skip
+        self._pools, self._store, self._plane, self._floor, self._clock = pools, store, plane, floor, clock
+        self._owner, self._holder, self._python, self._runs_dir = owner, holder, python, runs_dir
+        self._fast_s, self._lease_ttl_s = fast_s, lease_ttl_s
+        self._memory: dict[str, Allocation | None] = {}
+
+    def tick(self) -> PoolsReport:
+        """One look at every pool that is not drained. Raises only what the store raises."""
+        live = [p for p in self._pools.list(self._owner) if p.state is not PoolState.DRAINED and p.mode == "pilots"]
+        waits, problems, actions = list[float](), list[str](), 0
+        for pool in live:
+            lease = self._store.acquire_lease(f"pool:{pool.owner}/{pool.name}", self._holder, self._lease_ttl_s, self._clock.now())
+            if lease is None:
+                waits.append(self._lease_ttl_s / 4)
+                continue
+            try:
+                done, wait_s = self._step(pool.name, lease, problems)
+                actions, waits = actions + done, [*waits, wait_s]
+            finally:
+                self._store.release_lease(lease)
+        return PoolsReport(len(live), actions, tuple(problems), min(waits, default=None))
+
+    def _step(self, name: str, lease: Lease, problems: list[str]) -> tuple[int, float]:
+        """One pool: (actions, seconds until the next look). A change of its owner meanwhile is looked at the next time."""
+        try:
+            pool = self._pools.get(self._owner, name)
+            floor = self._floor(name)
+            seen = self._look(pool, floor)
+            now = self._clock.now()
+            decision = decide(pool, seen, now, self._memory.get(name))
+            pool = self._pools.save(decision.pool) if decision.pool != pool else pool
+            self._memory[name] = decision.memory
+        except StoreConflict:
+            return 0, self._fast_s
+        except (BatchUnavailable, NotFound, KeyError) as error:
+            problems.append(f"pool {name}: {error}")
+            return 0, 10 * self._fast_s
+        for action in decision.actions:
+            try:
+                self._do(pool, floor, action, lease, now)
+            except (IschedError, OSError) as error:
+                problems.append(f"pool {name}: {error}")
+        if pool.trouble:
+            problems.append(f"pool {name}: {pool.trouble}")
+        return len(decision.actions), next_tick_s(pool, seen, now, self._fast_s)
+
+    def _look(self, pool: Pool, floor: PilotFloor) -> Seen:
+        """Segments and pilots first, then the runs: a pilot that ended meanwhile has its last word read."""
+        since = self._clock.now() - max(60.0, pool.round_s)
+        jobs, signs = tuple(floor.jobs(since)), tuple(floor.signs())
+        members = {m.run_id: member_seen(run) for m in pool.members if (run := self._run(m.run_id)) is not None}
+        pilots = {p.run_id: pilot_run(run) for p in pool.pilots if (run := self._run(p.run_id)) is not None}
+        return Seen(signs, jobs, members, pilots)
+
+    def _run(self, run_id: str) -> Run | None:
+        try:
+            return self._store.get_run(run_id)
+        except NotFound:
+            return None
+
+    def _do(self, pool: Pool, floor: PilotFloor, action: object, lease: Lease, now: float) -> None:
+        match action:
+            case Steps():
+                look_s = min(2.0, max(0.1, pool.round_s / 60))
+                floor.order(PilotOrders(action.pilot, lease.token, action.steps, look_s))
+            case ClosePilot():
+                floor.close(action.name)
+            case AskPilot():
+                self._hire(pool, action, now)
+            case ReleasePilot():
+                self._release(action.run_id)
+            case _:
+                pass
+
+    def _hire(self, pool: Pool, action: AskPilot, now: float) -> None:
+        try:
+            self._plane.delegate(pilot_run_of(pool, action.type, action.run_id, self._python, self._runs_dir, now))
+        except StoreConflict:
+            pass  # delegated already
+
+    def _release(self, run_id: str) -> None:
+        run = self._run(run_id)
+        if run is not None and not run.state.ended and not run.cancel_requested:
+            self._plane.cancel(run_id)
+
+    def change(self, name: str, how: Callable[[Pool], Pool]) -> Pool:
+        """Change a pool beside whoever keeps it: compare and swap, tried again when the other was faster."""
+        for _ in range(SAVE_TRIES):
+            pool = self._pools.get(self._owner, name)
+            try:
+                return self._pools.save(replace(how(pool), version=pool.version))
+            except StoreConflict:
+                self._clock.sleep(0.05)
+        raise StoreConflict(f"Pool {name} is being changed all the time; try again in a moment.")
