@@ -17,6 +17,7 @@ from ischeduler.core.pool import Pool
 
 Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")]
 Time = "TIME"
+PILOT_HELP = "A type of accelerators and what a pilot of it asks for: count, gpus, cpus, memory, walltime, gres, account, qos."
 
 
 def register(app: typer.Typer) -> None:
@@ -28,12 +29,12 @@ def register(app: typer.Typer) -> None:
 
 def create(
     name: Name,
-    pilot: Annotated[list[str], typer.Option("--pilot", metavar="TYPE=CLUSTER/PARTITION,...", help="A type of accelerators, and what a pilot of it asks for: count, gpus, cpus, memory, walltime, gres, account, qos.")],
+    pilot: Annotated[list[str], typer.Option("--pilot", metavar="TYPE=CLUSTER/PARTITION[,KEY=VALUE]...", help=PILOT_HELP)],
     policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Who gets what; see isched pool simulate.")] = "max_min_fairness_perf",
     round_: Annotated[str, typer.Option("--round", metavar=Time, help="Length of a round.")] = "6m",
     restart: Annotated[str, typer.Option("--restart", metavar=Time, help="What a move costs a member.")] = "30s",
     idle: Annotated[str, typer.Option("--idle", metavar=Time, help="Accelerators that nobody uses for so long go back.")] = "10m",
-    directory: Annotated[Path | None, typer.Option("--directory", metavar="DIR", help="On the file system that the nodes share; default: the data folder.")] = None,
+    directory: Annotated[Path | None, typer.Option("--directory", metavar="DIR", help="On the nodes' shared file system (the data folder).")] = None,
     as_json: Json = False,
 ) -> None:
     """Make a pool: runs that share several types of accelerators by a policy, in allocations (pilots) of the pool's own."""
@@ -47,11 +48,11 @@ def create(
 @takes_workload
 def add(
     workload: dict[str, Any],
-    name: Name,
-    source: Annotated[str | None, typer.Argument(metavar="[RUN|SCRIPT]", help="A run of yours, or a training script for a new one.", show_default=False)] = None,
+    pool: Name,
+    source: Annotated[str | None, typer.Argument(metavar="[RUN|SCRIPT]", help="A run of yours, or a script for a new one.", show_default=False)] = None,
     weight: Annotated[float, typer.Option("--weight", metavar="W", help="Its weight in the policy.")] = 1.0,
     keep_place: Annotated[bool, typer.Option("--keep-place", help="Never interrupt it: it keeps its accelerators until it ends.")] = False,
-    rate: Annotated[str, typer.Option("--rate", metavar="TYPE=STEPS,...", help="Its steps per second by type, as far as you know; 0: does not run there.")] = "",
+    rate: Annotated[str, typer.Option("--rate", metavar="TYPE=STEPS,...", help="Its steps per second by type; 0: does not run there.")] = "",
     only: Annotated[str, typer.Option("--type", metavar="TYPE", help="Only ever on this type.")] = "any",
     group: Annotated[str, typer.Option("--group", metavar="NAME", help="Its entity, for hierarchical policies.")] = "",
     as_json: Json = False,
@@ -62,14 +63,14 @@ def add(
 
     here = session()
     joining = live_pools.Joining(weight, not keep_place, number_pairs(rate, "--rate") if rate else None, only, group)
-    run = live_pools.add(here, name, source, workload, joining, {})
+    run = live_pools.add(here, pool, source, workload, joining, {})
     here.tick_if_free()
     here.ensure_plane()
     if as_json:
         output.document("isched.run/1", {"run": to_plain(here.run(run.id).status(look=False))})
         return
-    output.line(f"{output.style('✓', 'green')} run {output.style(run.id, 'bold')} is a member of {name}")
-    output.hints([("status", f"isched pool status {name}"), ("why", f"isched why {run.id}"), ("logs", f"isched logs -f {run.id}")])
+    output.line(f"{output.style('✓', 'green')} run {output.style(run.id, 'bold')} is a member of {pool}")
+    output.hints([("status", f"isched pool status {pool}"), ("why", f"isched why {run.id}"), ("logs", f"isched logs -f {run.id}")])
 
 
 def status(name: Name, as_json: Json = False) -> None:

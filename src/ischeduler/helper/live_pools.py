@@ -130,7 +130,13 @@ def add(session: Session, name: str, source: str | None, workload: Mapping[str, 
     if old is not None and (pool.member(old.id) is not None or old.plan.cluster.startswith(PREFIX)):
         raise BadInput(f"Run {old.id} is in a pool already ({old.plan.cluster.removeprefix(PREFIX)}).")
     plan = member_plan(pool, old.plan.workload if old is not None else session.workload(source, workload), joining.confined)
-    given = {"max_attempts": ATTEMPTS_MAX, "allow_move": False, **caps}
+    return join(session, name, plan, joining, caps, old)
+
+
+def join(session: Session, name: str, plan: Plan, joining: Joining, caps: Mapping[str, Any] | None = None, old: Run | None = None) -> Run:
+    """Delegate a plan of :func:`member_plan`, or let ``old`` go on with it, and make the run a member."""
+    pool = session.services.pool_store.get(session.owner, name)
+    given = {"max_attempts": ATTEMPTS_MAX, "allow_move": False, **(caps or {})}
     run = _moved_in(session, old, plan, given) if old is not None else session.delegate(plan, session.caps(given))
     member = _member(session, pool, run, joining)
     try:
