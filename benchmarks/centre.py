@@ -29,6 +29,8 @@ from ischeduler.plane.workers import Pace
 P99_MS, GROWTH = 200.0, 1.10
 MANY, LOOKS_MIN = 500, 60 / Pace().look_s * 1.05
 """With fewer runs there is not always one due at the next look, and the controller is asked less often than it may be."""
+NICE = 5
+"""As ``deploy/systemd`` starts workers and ingest: people who wait come before runs that can."""
 SHARES = (0.1, 0.4, 1.0)
 FILL_LIMIT_S = 1800.0
 
@@ -49,13 +51,13 @@ class Parts:
         told = self._start("controller", "-m", "ischeduler.testing.batch_server", options)
         self.controller = (str(told["address"][0]), int(told["address"][1]))
         if kafka:
-            self._start("ingest", "-m", "benchmarks.centre_worker", "ingest", {"url": url, "kafka": kafka}, answer=False)
+            self._start("ingest", "-m", "benchmarks.centre_worker", "ingest", {"url": url, "kafka": kafka}, answer=False, nice=NICE)
         for n in range(workers):
             given = {"url": url, "controller": self.controller, "cluster": self.cluster, "name": f"w{n}", "batch": 500}
-            self._start(f"worker{n}", "-m", "benchmarks.centre_worker", "worker", given, answer=False)
+            self._start(f"worker{n}", "-m", "benchmarks.centre_worker", "worker", given, answer=False, nice=NICE)
 
-    def _start(self, name: str, *words: Any, answer: bool = True) -> Any:
-        argv = [sys.executable, *(json.dumps(w) if isinstance(w, dict) else str(w) for w in words)]
+    def _start(self, name: str, *words: Any, answer: bool = True, nice: int = 0) -> Any:
+        argv = [*(("nice", "-n", str(nice)) if nice else ()), sys.executable, *(json.dumps(w) if isinstance(w, dict) else str(w) for w in words)]
         log = (self.folder / f"{name}.log").open("w")
         process = subprocess.Popen(argv, stdout=subprocess.PIPE if answer else log, stderr=log, text=True)
         self._running.append(process)

@@ -76,7 +76,7 @@ class Users:
             while time.monotonic() < until:
                 kind = self._dice.choices([k for k, _ in ASKED], [w for _, w in ASKED])[0]
                 await self._do(kind, number, measured)
-                await asyncio.sleep(self._dice.expovariate(1 / think_s))
+                await asyncio.sleep(min(self._dice.expovariate(1 / think_s), max(0.0, until - time.monotonic())))
 
         async with self._open() as self._client:
             await asyncio.gather(*(user(n) for n in range(len(self.runs))))

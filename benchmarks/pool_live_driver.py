@@ -36,7 +36,7 @@ class Driver:
     def begin(self) -> dict[str, str]:
         """Make the pool and its members: run id -> the training's name."""
         asked = self.asked
-        shape = live_pools.Shape(asked["policy"], asked["pilots"], round_s=asked["round_s"], restart_s=asked["restart_s"], idle_s=asked["idle_s"])
+        shape = live_pools.Shape("fifo", asked["pilots"], round_s=asked["round_s"], restart_s=asked["restart_s"], idle_s=asked["idle_s"])
         live_pools.create(self.session, NAME, shape)
         made: dict[str, str] = {}
         for member in asked["members"]:
@@ -44,6 +44,7 @@ class Driver:
             workload = Workload(
                 name=member["name"], epochs=1, samples=asked["steps"], batch_size=1, directory=member["directory"], options={"python": python},
                 command=(python, asked["script"], str(asked["steps"]), json.dumps(member["step_s"])), memory_bytes=300 * 2**20, cpus=1, gpus=1,
+                checkpoint_every_s=asked["checkpoint_every_s"],
             )  # fmt: skip
             rates = {t: 1 / s for t, s in member["step_s"].items()}
             joining = live_pools.Joining(member.get("weight", 1.0), member.get("preemptible", True), rates)
@@ -53,7 +54,7 @@ class Driver:
 
     def look(self, phase: str) -> Pool:
         """One tick, and a line for whoever watches."""
-        report = self.services.tick()
+        report = self.services.tick(keeper=True)
         self.problems |= dict.fromkeys(report.problems)
         pool = self.pool()
         floor = self.services.with_pools.floor(NAME)
@@ -75,7 +76,7 @@ class Driver:
         names = self.begin()
         floor = self.services.with_pools.floor(NAME)
         self.until("filling", lambda p: len(floor.signs()) >= self.asked["accelerators"] and len(self.running()) >= self.asked["accelerators"])
-        first = self.pool().round
+        first = live_pools.set_policy(self.session, NAME, self.asked["policy"]).round
         before = self.until("settling", lambda p: p.round > first)
         after = self.until("rounds", lambda p: p.round >= before.round + self.asked["rounds"])
         live_pools.drain(self.session, NAME)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ischeduler.core.cluster import Cluster, NodeType, Partition
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.incoming import Claimed, Incoming, Mark, Refused, Written
-from ischeduler.core.jobs import JobRef, JobSpec, Observation, Probe
+from ischeduler.core.jobs import JobChange, JobRef, JobSpec, Observation, Probe
 from ischeduler.core.pilots import MemberJob, PilotOrders, PilotSign
 from ischeduler.core.plan import Plan
 from ischeduler.core.pool import Pool
@@ -58,6 +58,15 @@ class BatchSystem(Protocol):
 
     def probe(self, job: JobSpec) -> Probe:
         """Whether the job would be accepted, and the batch system's own guess when it would start. Submits nothing."""
+        ...
+
+
+@runtime_checkable
+class Amending(Protocol):
+    """A batch system that lets a waiting job be changed in place, so that it keeps its age in the queue. Not every one does."""
+
+    def amend(self, job_id: str, change: JobChange) -> None:
+        """Change a job that waits. AmendRefused, in one sentence, where it runs, is gone, or the change is not allowed; BatchUnavailable."""
         ...
 
 

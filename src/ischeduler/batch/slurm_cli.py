@@ -15,6 +15,7 @@ from ischeduler.batch.header import sbatch_header
 from ischeduler.batch.names import job_name
 from ischeduler.batch.observed import Found, add_accounting, add_statuses, is_absent, observation
 from ischeduler.batch.script import render_script
+from ischeduler.batch.slurm_amend import amend_refused, amend_words
 from ischeduler.batch.slurm_errors import accounting_is_off, job_gone, not_reached, refusal, submit_error, unavailable
 from ischeduler.batch.slurm_json import read_squeue_json
 from ischeduler.batch.slurm_nodes import count_nodes, read_nodes
@@ -32,7 +33,7 @@ from ischeduler.batch.slurm_text import (
     squeue_format,
 )  # fmt: skip
 from ischeduler.core.errors import BadInput, BatchUnavailable, SubmitUncertain
-from ischeduler.core.jobs import JobRef, JobSpec, JobStatus, Observation, Probe
+from ischeduler.core.jobs import JobChange, JobRef, JobSpec, JobStatus, Observation, Probe
 from ischeduler.core.snapshot import FinishedJob, QueueSnapshot
 from ischeduler.ports import Clock
 
@@ -110,12 +111,18 @@ class SlurmCli:
 
     def cancel(self, job_id: str, *, signal: str | None = None) -> None:
         """``scancel``, or ``scancel --signal=NAME --batch``."""
-        if not re.fullmatch(r"\d+(?:_\d+)?", job_id):
-            raise BadInput(f"'{job_id}' is not a Slurm job id; expected a number.")
+        _check_id(job_id)
         argv = ["scancel", *([f"--signal={signal}", "--batch"] if signal else []), job_id]
         answer = self._ask(argv, accept=_always)
         if answer.code and not job_gone(answer):
             raise BatchUnavailable(f"Slurm did not cancel job {job_id}: {answer.complaint}")
+
+    def amend(self, job_id: str, change: JobChange) -> None:
+        """``scontrol update``, for a job that waits; see the port :class:`ischeduler.ports.Amending`."""
+        _check_id(job_id)
+        answer = self._ask(amend_words(job_id, change), accept=_always)
+        if answer.code:
+            raise amend_refused(job_id, change, answer)
 
     def snapshot(self) -> QueueSnapshot:
         """All nodes and all visible jobs: one scontrol and one squeue."""
@@ -219,6 +226,11 @@ class SlurmCli:
         wait_s = self.backoff.waits(self._clock.now())
         if wait_s:
             raise BatchUnavailable(f"{self.backoff.message or 'Slurm did not answer'} (asking again in {wait_s:.0f} s)")
+
+
+def _check_id(job_id: str) -> None:
+    if not re.fullmatch(r"\d+(?:_\d+)?", job_id):
+        raise BadInput(f"'{job_id}' is not a Slurm job id; expected a number.")
 
 
 def _always(answer: Answer) -> bool:

@@ -22,7 +22,7 @@ PILOT_HELP = "A type of accelerators and what a pilot of it asks for: count, gpu
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to ``isched pool``."""
-    for verb in (create, add, status, policy, remove, drain, resume, delete):
+    for verb in (create, add, status, steer, policy, remove, drain, resume, delete):
         app.command()(verb)
     app.command("list")(list_pools)
 
@@ -31,7 +31,8 @@ def create(
     name: Name,
     pilot: Annotated[list[str], typer.Option("--pilot", metavar="TYPE=CLUSTER/PARTITION[,KEY=VALUE]...", help=PILOT_HELP)],
     policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Who gets what; see isched pool simulate.")] = "max_min_fairness_perf",
-    round_: Annotated[str, typer.Option("--round", metavar=Time, help="Length of a round.")] = "6m",
+    mode: Annotated[str, typer.Option("--mode", help="pilots, or steer: without allocations of its own, members' jobs are steered.")] = "pilots",
+    round_: Annotated[str | None, typer.Option("--round", metavar=Time, help="Length of a round (6m; steer: 45m).", show_default=False)] = None,
     restart: Annotated[str, typer.Option("--restart", metavar=Time, help="What a move costs a member.")] = "30s",
     idle: Annotated[str, typer.Option("--idle", metavar=Time, help="Accelerators that nobody uses for so long go back.")] = "10m",
     directory: Annotated[Path | None, typer.Option("--directory", metavar="DIR", help="On the nodes' shared file system (the data folder).")] = None,
@@ -41,7 +42,8 @@ def create(
     from ischeduler.helper.live_pools import Shape
     from ischeduler.helper.live_pools import create as make
 
-    shape = Shape(policy, pilot, round_s=parse_human(round_), restart_s=parse_human(restart), idle_s=parse_human(idle), directory=directory)
+    span = round_ or ("45m" if mode == "steer" else "6m")
+    shape = Shape(policy, pilot, mode, round_s=parse_human(span), restart_s=parse_human(restart), idle_s=parse_human(idle), directory=directory)
     _told(make(session(), name, shape), "made", as_json)
 
 
@@ -73,8 +75,32 @@ def add(
     output.hints([("status", f"isched pool status {pool}"), ("why", f"isched why {run.id}"), ("logs", f"isched logs -f {run.id}")])
 
 
-def status(name: Name, as_json: Json = False) -> None:
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed in the queue, and why; change nothing.")]
+
+
+def steer(name: Name, dry_run: DryRun = False, as_json: Json = False) -> int:
+    """Begin a round of a pool without pilots now: steer members that wait, move those that run at a checkpoint. Exit code 1 when a change failed."""
+    from ischeduler.cli.pool_text import show_changes
+
+    here, problems = session(), list[str]()
+    here.tick_if_free()
+    found = here.services.pools.steer(name, dry_run=dry_run, whole=True, problems=problems)
+    here.ensure_plane()
+    if as_json:
+        body = {"pool": name, "dry_run": dry_run, "changes": to_plain(found.changes), "problems": problems, "trouble": found.pool.trouble}
+        output.document("isched.pool-steer/1", body)
+    else:
+        show_changes(found.changes, dry_run=dry_run)
+        for words in problems or ([found.pool.trouble] if found.pool.trouble else []):
+            output.note(words)
+    return 1 if problems else 0
+
+
+def status(name: Name, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Where a pool stands: members, what each was promised and got, pilots, the next round."""
+    if dry_run:
+        steer(name, dry_run=True, as_json=as_json)
+        return
     from ischeduler.cli.pool_text import show_status
     from ischeduler.helper.pool_status import pool_status
 
@@ -96,7 +122,7 @@ def policy(
     idle: Annotated[str | None, typer.Option("--idle", metavar=Time, help="Another limit of idle accelerators.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """Give a pool another policy; nobody is moved before the next round."""
+    """Give a pool another policy: a new round begins, and promises begin anew."""
     from ischeduler.helper.live_pools import set_policy
 
     spans = {"round_s": parse_human(round_) if round_ else None, "idle_s": parse_human(idle) if idle else None}

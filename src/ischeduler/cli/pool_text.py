@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ischeduler.cli import output
 from ischeduler.core.durations import human
 
+DOES = {"amend": "steer in the queue", "move": "save and move", "yield": "save and queue anew"}
+
 if TYPE_CHECKING:
     from ischeduler.helper.pool_status import MemberRow, PoolStatus
+    from ischeduler.plane.pools.steer import QueueChange
 
 
 def show_status(pool: PoolStatus) -> None:
@@ -31,6 +34,28 @@ def show_status(pool: PoolStatus) -> None:
         for words in member.remarks:
             if "kept" not in words:
                 output.line(f"  {member.run_id} {words}")
+
+
+def show_changes(changes: Sequence[QueueChange], *, dry_run: bool) -> None:
+    """What is (or would be) changed in the queue, and why."""
+    if not changes:
+        output.line("Nothing is to be changed.")
+        return
+    rows = [(c.run_id, c.job_id, DOES[c.kind], f"{c.here} → {c.to}" if c.to != c.here else c.here, _exactly(c), c.why) for c in changes]
+    output.table(("MEMBER", "JOB", "WHAT", "TYPE", "EXACTLY", "WHY"), rows, indent="  ")
+    if dry_run:
+        output.note("dry run: nothing was changed.")
+
+
+def _exactly(c: QueueChange) -> str:
+    if c.change is None:
+        return f"to {c.plan.where} at a checkpoint" if c.plan is not None else "-"
+    given = {name: getattr(c.change, name) for name in ("partition", "features", "gres", "nice", "walltime_s")}
+    return " ".join(f"{name}={_value(value)}" for name, value in given.items() if value is not None)
+
+
+def _value(value: object) -> str:
+    return ":".join(map(str, value)) if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _member(m: MemberRow) -> tuple[str, ...]:

@@ -54,6 +54,12 @@ class SubmitRefused(IschedError):
         self.kind = kind
 
 
+class AmendRefused(IschedError):
+    """A waiting job was not changed: it runs or is gone, the change is not allowed, or the batch system knows no such thing."""
+
+    exit_code = 1
+
+
 class SubmitUncertain(BatchUnavailable):
     """The submission may or may not have been accepted; look the key up before trying again."""
 

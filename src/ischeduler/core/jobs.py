@@ -95,6 +95,22 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class JobChange:
+    """What to change in a job that waits; None leaves it. ``gres`` is (type or GRES name, accelerators a node; 0 for none).
+
+    ``nice`` of zero or more: users may only step back. ``site_factor`` needs an operator's rights. ``walltime_s`` may only shrink.
+    """
+
+    partition: str | None = None
+    features: tuple[str, ...] | None = None
+    gres: tuple[str, int] | None = None
+    nice: int | None = None
+    walltime_s: float | None = None
+    exclude_nodes: tuple[str, ...] | None = None
+    site_factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """What the batch system last said of one job. Times are epoch seconds by the batch system's clock."""
 

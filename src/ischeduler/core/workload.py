@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ischeduler.core.elastic import Elastic
 from ischeduler.core.errors import BadInput
 from ischeduler.core.service import Service
 
@@ -60,6 +61,7 @@ class Workload:
     environment: EnvironmentSpec = EnvironmentSpec()
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     service: Service | None = None
+    elastic: Elastic | None = None
 
     def __post_init__(self) -> None:
         size = self.batch_size

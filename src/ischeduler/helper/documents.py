@@ -54,6 +54,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.simulation import Simulation, TraceFacts
     from ischeduler.helper.top import Glance
     from ischeduler.plane.loop import TickReport
+    from ischeduler.plane.pools.steer import QueueChange
     from ischeduler.ports import EstimatorInfo
     from ischeduler.sandbox.sandbox import SandboxStatus
     from ischeduler.service.api.people import Me, Project, Token
@@ -97,6 +98,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "topics": {"made": list[str]},
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
         "pool-simulation": {"simulation": PoolComparison},
+        "pool-steer": {"pool": str, "dry_run": bool, "changes": list[QueueChange], "problems": list[str], "trouble": str},
         "simulate": {"simulation": Simulation},
         "traces": {"traces": list[PublicTrace]},
         "provisioners": {"folder": str, "models": dict[str, Any]},

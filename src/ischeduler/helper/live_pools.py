@@ -12,7 +12,7 @@ from ischeduler.core.errors import BadInput, IschedError, StoreConflict
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.plan import Needs, Plan
-from ischeduler.core.pool import ANY, PREFIX, Member, Pool, PoolPlace, PoolState, RateFigure, cluster_of
+from ischeduler.core.pool import ANY, MODES, PREFIX, Member, Pool, PoolPlace, PoolState, RateFigure, cluster_of
 from ischeduler.core.run import Caps, Run
 from ischeduler.core.workload import Workload
 from ischeduler.helper.pool_places import parse_place, probe_place
@@ -77,12 +77,20 @@ def create(session: Session, name: str, shape: Shape) -> Pool:
         name, session.owner, shape.policy, places, str(services.pools_dir / name), session.clock.now(), mode=shape.mode, round_s=shape.round_s,
         restart_s=shape.restart_s, idle_s=shape.idle_s,
     )  # fmt: skip
+    if pool.mode == "steer":
+        return services.pool_store.create(_noted_steered(services.pools_dir, pool))
     from ischeduler.batch.pilots import PilotBatch
 
     PilotBatch.prepare(replace(pool, directory=str(directory)))
     if directory != services.pools_dir / name:
         _link(services.pools_dir / name, directory)
     return services.pool_store.create(pool)
+
+
+def _noted_steered(pools_dir: Path, pool: Pool) -> Pool:
+    """A steered pool keeps nothing in its folder; that there is one tells the plane's look that pools are in use."""
+    Path(pool.directory).mkdir(parents=True, exist_ok=True, mode=0o700)
+    return pool
 
 
 def _link(name: Path, directory: Path) -> None:
@@ -95,6 +103,8 @@ def _link(name: Path, directory: Path) -> None:
 
 
 def _check_times(shape: Shape) -> None:
+    if shape.mode not in MODES:
+        raise BadInput(f"'{shape.mode}' is no way to keep a pool; expected {' or '.join(MODES)}.")
     if not shape.round_s >= 1:
         raise BadInput(f"A round of {shape.round_s:g} s is too short; give a second or more (six minutes are usual).")
     if not 0 <= shape.restart_s < shape.round_s:
@@ -137,7 +147,10 @@ def join(session: Session, name: str, plan: Plan, joining: Joining, caps: Mappin
     """Delegate a plan of :func:`member_plan`, or let ``old`` go on with it, and make the run a member."""
     pool = session.services.pool_store.get(session.owner, name)
     given = {"max_attempts": ATTEMPTS_MAX, "allow_move": False, **(caps or {})}
-    run = _moved_in(session, old, plan, given) if old is not None else session.delegate(plan, session.caps(given))
+    if old is not None and pool.mode == "steer" and any((p.cluster, p.partition) == (old.plan.cluster, old.plan.partition) for p in pool.places):
+        run = old  # at one of the pool's places already: it is steered from where it is
+    else:
+        run = _moved_in(session, old, plan, given) if old is not None else session.delegate(plan, session.caps(given))
     member = _member(session, pool, run, joining)
     try:
         session.services.pools.change(name, lambda p: replace(p, members=(*p.members, member)))
@@ -207,6 +220,8 @@ def member_resources(pool: Pool, workload: Workload, confined: str = ANY) -> Any
 
 def member_plan(pool: Pool, workload: Workload, confined: str = ANY) -> Plan:
     """The plan of a member: segments in the pool, as long as its pilots last. BadInput when it fits no pilot."""
+    if pool.mode == "steer":
+        return _steered_plan(pool, workload, confined)
     if not workload.command:
         raise BadInput("this workload has no command to run; give a training script (isched pool add NAME train.py).")
     unknown = Estimate(0.0, 0.0, float("inf"), "s", "pool", reason="the pool's policy decides")
@@ -214,6 +229,22 @@ def member_plan(pool: Pool, workload: Workload, confined: str = ANY) -> Plan:
         number=1, cluster=cluster_of(pool.name), partition=confined, node_type="", workload=workload,
         resources=member_resources(pool, workload, confined), segments=(), needs=Needs(), run=unknown, wait=unknown, finish=unknown,
         cost=Estimate.exact(0.0, "usd", "pool"),
+    )  # fmt: skip
+
+
+def _steered_plan(pool: Pool, workload: Workload, confined: str) -> Plan:
+    """The plan of a member that is a batch job of its own: at the first of the pool's places that it may use; the pool steers it from there."""
+    if not workload.command:
+        raise BadInput("this workload has no command to run; give a training script (isched pool add NAME train.py).")
+    place = next(p for p in pool.places if confined in (ANY, p.type))
+    resources = member_resources(pool, workload, place.type)
+    gres = place.gres if place.gres is not None else place.type
+    resources = replace(resources, gpus_per_node=0 if gres == "" else resources.gpus_per_node, gres=gres or None, features=place.features)
+    unknown = Estimate(0.0, 0.0, float("inf"), "s", "pool", reason="the pool's policy decides")
+    return Plan(
+        number=1, cluster=place.cluster, partition=place.partition, node_type=place.node_type or place.type, workload=workload, resources=resources,
+        segments=(), needs=Needs(), run=unknown, wait=unknown, finish=unknown, cost=Estimate.exact(0.0, "usd", "pool"), account=place.account,
+        qos=place.qos, max_walltime_s=place.walltime_s,
     )  # fmt: skip
 
 
@@ -232,7 +263,7 @@ def _moved_in(session: Session, run: Run, plan: Plan, caps: Mapping[str, Any]) -
 
 
 def set_policy(session: Session, name: str, policy: str, *, round_s: float | None = None, idle_s: float | None = None) -> Pool:
-    """Another policy, from the next look on."""
+    """Another policy: a new round begins at the next look, and the accounts begin anew, as no other policy's promises count."""
     needs_solvers()
     from ischeduler.plane.pools.decide import check_policy
 
@@ -240,7 +271,9 @@ def set_policy(session: Session, name: str, policy: str, *, round_s: float | Non
     changes: dict[str, float] = {k: v for k, v in (("round_s", round_s), ("idle_s", idle_s)) if v is not None}
 
     def how(pool: Pool) -> Pool:
-        changed = replace(pool, policy=policy, trouble="", **changes)
+        members = tuple(replace(m, owed_s={}) for m in pool.members)
+        started = None if pool.next_round_at is None else min(pool.next_round_at, session.clock.now())
+        changed = replace(pool, policy=policy, members=members, next_round_at=started, trouble="", **changes)
         _check_times(Shape(policy, (), round_s=changed.round_s, restart_s=changed.restart_s, idle_s=changed.idle_s))
         return changed
 

@@ -29,7 +29,7 @@ def carry(session: Session, *, until_idle: bool) -> None:
         while not stop.is_set():
             now = session.clock.now()
             try:
-                report = session.services.tick()
+                report = session.services.tick(keeper=True)
             except (IschedError, OSError) as error:
                 failures += 1
                 print(f"isched plane: {error}", file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ from ischeduler.plane.attempts import alive_attempts, all_understood, by_key, by
 from ischeduler.plane.causes import classify, oom_in, settled, wants_log
 from ischeduler.plane.evidence import records
 from ischeduler.plane.inputs import (
+    Amended,
     CancelAsked,
     Input,
     JobEvent,
@@ -34,7 +35,7 @@ from ischeduler.plane.policy import DEFAULT, Policy
 from ischeduler.plane.provisioners import REACTIVE
 from ischeduler.plane.pursue import absorb_submit_failure, absorb_submitted, pursue
 from ischeduler.plane.reactions import end_as, react, unanswered
-from ischeduler.plane.reschedule import adopt, answer
+from ischeduler.plane.reschedule import absorb_amended, adopt, answer
 from ischeduler.plane.services import with_end
 from ischeduler.plane.spool import absorb_event
 from ischeduler.plane.supervise import supervise
@@ -87,6 +88,8 @@ def absorb(run: Run, given: Input, now: float, policy: Policy = DEFAULT) -> Deci
         case MoveAsked():
             refused = run.verdict is not None or run.cancel_requested or given.plan == run.plan
             return (run if refused else replace(run, move_to=given.plan)), ()
+        case Amended():
+            return absorb_amended(run, given, now, policy), ()
         case Replanned():
             return answer(run, given, now, policy), ()
         case LogRead():

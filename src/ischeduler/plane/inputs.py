@@ -32,6 +32,14 @@ class MoveAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Amended:
+    """A waiting job was changed in place: it asks for what ``plan`` says now."""
+
+    job_id: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """The batch system accepted submission number ``tries`` of a key."""
 
@@ -100,6 +108,6 @@ class Recorded:
 
 
 Input = (
-    Delegated | Tick | CancelAsked | MoveAsked | Submitted | SubmitFailed | Observed | QueryFailed | JobEvent | LogRead
+    Delegated | Tick | CancelAsked | MoveAsked | Amended | Submitted | SubmitFailed | Observed | QueryFailed | JobEvent | LogRead
     | Replanned | Recorded
 )

@@ -17,7 +17,7 @@ from ischeduler.plane.advance import Advance, ask, listen, tell, wanted_jobs
 from ischeduler.plane.cadence import Cadence, next_tick_s
 from ischeduler.plane.decide import absorb
 from ischeduler.plane.execute import Hands
-from ischeduler.plane.inputs import CancelAsked, Input, MoveAsked
+from ischeduler.plane.inputs import Amended, CancelAsked, Input, MoveAsked
 from ischeduler.plane.leases import LeaseKeeper
 from ischeduler.plane.policy import DEFAULT, Policy
 from ischeduler.plane.provisioners import REACTIVE
@@ -76,6 +76,11 @@ class Plane:
         """Note that the owner wants the run to go on with another plan; the next tick acts on it."""
         event = Event(run_id, "move_asked", self._clock.now(), source="user", data={"to": plan.where})
         return self._request(run_id, MoveAsked(plan), event)
+
+    def amended(self, run_id: str, job_id: str, plan: Plan) -> Run:
+        """Note that a waiting job was given what ``plan`` asks for."""
+        event = Event(run_id, "amended", self._clock.now(), source="plane", data={"job": job_id, "to": plan.where})
+        return self._request(run_id, Amended(job_id, plan), event)
 
     def _request(self, run_id: str, wish: Input, event: Event) -> Run:
         """Take a wish in beside whoever holds the lease: compare and swap, tried again when the other was faster."""

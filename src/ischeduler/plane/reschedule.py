@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ischeduler.core.elastic import resized
 from ischeduler.core.estimate import Estimate, total
 from ischeduler.core.jobs import JobState
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Run, RunState
-from ischeduler.plane.attempts import alive_attempts
-from ischeduler.plane.inputs import Replanned
+from ischeduler.plane.attempts import alive_attempts, change
+from ischeduler.plane.inputs import Amended, Replanned
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reestimate import training_left
 from ischeduler.plane.segments import checkpoint_s, segments_left, startup_s
@@ -112,10 +113,28 @@ def _move_if_better(run: Run, options: tuple[Plan, ...], now: float) -> Run:
     return replace(run, move_to=best, message=f"moves to {best.where}: about {gain_s:.0f} s sooner")
 
 
+def resized_plan(plan: Plan, world_size: int) -> Plan:
+    """The plan on another number of accelerators of its node, batch and accumulation as the owner allows. BadInput in one sentence."""
+    workload = resized(plan.workload, world_size)
+    return replace(plan, workload=workload, resources=replace(plan.resources, gpus_per_node=world_size))
+
+
+def absorb_amended(run: Run, amended: Amended, now: float, policy: Policy) -> Run:
+    """The newest job was changed while it waited: its attempt and the plan follow; one that has started or gone meanwhile stays as it is."""
+    newest, plan = run.attempt, amended.plan
+    if newest is None or newest.job_id != amended.job_id or newest.state is not JobState.PENDING or newest.cluster != plan.cluster:
+        return run
+    asked = replace(newest.resources, gres=plan.resources.gres, gpus_per_node=plan.resources.gpus_per_node, features=plan.resources.features)
+    asked = replace(asked, walltime_s=min(asked.walltime_s, plan.max_walltime_s or asked.walltime_s))
+    run = replace(adopt(run, plan, now, policy), move_to=run.move_to)
+    return change(run, newest.number, partition=plan.partition, node_type=plan.node_type, resources=asked)
+
+
 def adopt(run: Run, plan: Plan, now: float, policy: Policy) -> Run:
     """The run with another plan in force. The run's total epochs stay; epoch times of another machine are forgotten."""
     workload = replace(plan.workload, epochs=run.plan.workload.epochs)
-    here = (run.plan.node_type, run.plan.workload.batch) == (plan.node_type, workload.batch)
+    had = run.plan.workload
+    here = (run.plan.node_type, had.batch, had.devices) == (plan.node_type, workload.batch, workload.devices)
     progress = run.progress if here else replace(run.progress, epoch_times_s=(), step_time_s=None)
     return replace(
         run, plan=replace(plan, workload=workload), first_plan=run.first_plan or run.plan, move_to=None, progress=progress,

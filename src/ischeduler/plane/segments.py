@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from ischeduler.core import cascade
+from ischeduler.core.elastic import share_of
 from ischeduler.core.jobs import Cause, JobSpec
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run
@@ -119,6 +120,8 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         "ISCHED_RUN_ID": run.id, "ISCHED_RUN_DIR": run.directory, "ISCHED_ATTEMPT": str(attempt.number),
         "ISCHED_GRACE_S": str(lead_s), "ISCHED_WALLTIME_S": f"{walltime_s:.0f}",
     }
+    if workload.elastic is not None:
+        variables |= _elastic_variables(workload)
     if workload.service is not None:
         variables["ISCHED_SERVICE"] = settings_text(run)
     if workload.checkpoint_every_s is not None:
@@ -132,6 +135,15 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         launcher=launcher_of(workload), processes_per_node=max(1, attempt.resources.gpus_per_node),
         exclude_nodes=run.excluded_nodes, comment=attempt.key, after=_follows(run, attempt),
     )
+
+
+def _elastic_variables(workload: Workload) -> dict[str, str]:
+    """What a training that may change its number of accelerators is told of this job's."""
+    share = share_of(workload, workload.devices)
+    return {
+        "ISCHED_WORLD_SIZE": str(share.world_size), "ISCHED_BATCH_SIZE": str(workload.batch), "ISCHED_GRAD_ACCUM": str(workload.grad_accum),
+        "ISCHED_GLOBAL_BATCH": str(workload.batch * workload.grad_accum * share.world_size), "ISCHED_LR_SCALE": f"{share.lr_scale:.9g}",
+    }  # fmt: skip
 
 
 def handover_s(run: Run) -> float:

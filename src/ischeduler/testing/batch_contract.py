@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from ischeduler.core.errors import BatchUnavailable, SubmitRefused
-from ischeduler.core.jobs import JobRef, JobSpec, JobState, JobStatus
-from ischeduler.ports import BatchSystem
+from ischeduler.core.errors import AmendRefused, BatchUnavailable, SubmitRefused
+from ischeduler.core.jobs import JobChange, JobRef, JobSpec, JobState, JobStatus
+from ischeduler.plane.pools.steering import amending
+from ischeduler.ports import Amending, BatchSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,26 @@ class BatchContract:
         batch.cancel(batch.submit(spec))
         status = ended(rig, batch, spec.key)
         assert (status.state, status.nodes) == (JobState.CANCELLED, ())
+        batch.cancel(first)
+        ended(rig, batch, crowd.key)
+
+    def test_a_waiting_job_is_changed_in_place_or_a_sentence_says_that_it_cannot_be(self, rig: BatchRig, batch: BatchSystem) -> None:
+        if not isinstance(batch, Amending):
+            with pytest.raises(AmendRefused, match="cannot change jobs that wait"):
+                amending(batch)
+            return
+        crowd, spec = rig.crowd(rig.new_key()), rig.spec(rig.new_key(), Program(run_s=300))
+        first = batch.submit(crowd)
+        assert rig.wait_until(lambda: one(batch, crowd.key).state is JobState.RUNNING)
+        second = batch.submit(spec)
+        batch.amend(second, JobChange(nice=700))
+        batch.amend(second, JobChange(nice=0))
+        waiting = one(batch, spec.key)
+        assert (waiting.job_id, waiting.state) == (second, JobState.PENDING)
+        for job_id, change in ((second, JobChange(partition="no-such-partition")), ("99999999", JobChange(nice=1))):
+            with pytest.raises(AmendRefused):
+                batch.amend(job_id, change)
+        batch.cancel(second)
         batch.cancel(first)
         ended(rig, batch, crowd.key)
 

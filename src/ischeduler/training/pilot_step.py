@@ -13,6 +13,7 @@ from typing import Protocol
 from ischeduler.training.files import say
 from ischeduler.training.pilot_files import StepFolder
 from ischeduler.training.rundir import RunDir
+from ischeduler.training.spool import last_exit
 from ischeduler.training.token import Token
 
 ROUND_OVER = "its round in the pool was over"
@@ -100,14 +101,28 @@ class Step:
         code = 127 if self._process is None else self._process.poll()
         if code is None:
             return False
-        code = code if code >= 0 else 128 - code
-        if self._why:
-            state, reason = self._why, {"timeout": "TimeLimit"}.get(self._why, self._why)
-        else:
-            state = "completed" if code == 0 else "failed"
-            reason = ROUND_OVER if code and self._asked_at is not None else "NonZeroExitCode" if code else ""
-        self.folder.end(state, 0 if self._why and code > 128 else code, reason, now)
+        self.folder.end(*self._ending(code if code >= 0 else 128 - code), now)
         return True
+
+    def _ending(self, code: int) -> tuple[str, int, str]:
+        """(state, exit code, reason). srun may say 0 or 1 of a step whose node was taken from it: the wrapper's own word counts, and where it
+        could not speak it, the segment is lost with its node."""
+        if self._why:
+            return self._why, 0 if code > 128 else code, {"timeout": "TimeLimit"}.get(self._why, self._why)
+        spool = self._spool()
+        if spool is not None:
+            word = last_exit(spool)
+            if word is None and code in (0, 1):
+                return "node_fail", code, "the step ended without the training's word"
+            code = code if word is None else word
+        if code == 0:
+            return "completed", 0, ""
+        return "failed", code, ROUND_OVER if self._asked_at is not None else "NonZeroExitCode"
+
+    def _spool(self) -> Path | None:
+        """Where the wrapper speaks, once it has claimed the attempt; None for what is no member's training."""
+        place, attempt = self.folder.variables.get("ISCHED_RUN_DIR"), self.folder.variables.get("ISCHED_ATTEMPT", "")
+        return RunDir(Path(place)).spool(Token(int(attempt), 0)) if place and attempt.isdigit() else None
 
     def _send(self, number: int) -> None:
         if self._process is not None:

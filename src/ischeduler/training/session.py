@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import count
@@ -11,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ischeduler.training import loader as loaders
 from ischeduler.training import state as states
-from ischeduler.training.context import Context
+from ischeduler.training.context import Context, number
 from ischeduler.training.files import say
 from ischeduler.training.incarnation import Action, Incarnation, resolved
 
@@ -48,6 +49,8 @@ class TrainingSession:
         self._loader: Any = None
         self._batches: int | None = None
         self._batches_a_step, self._batch_at_step = 1, 0
+        self._batch_size = int(number(os.environ, "ISCHED_BATCH_SIZE") or 0)
+        self._samples_before = self._samples_to_skip = 0
         self._order_start: dict[str, Any] | None = None
         self._pending: dict[str, Any] | None = None
         self._saved_at: tuple[int, int] | None = None
@@ -124,6 +127,7 @@ class TrainingSession:
                 "step_in_epoch": self.step_in_epoch,
                 "batch_in_epoch": self.batch_in_epoch,
                 "steps_per_epoch": self.steps_per_epoch,
+                "samples_in_epoch": self._samples_before + self.batch_in_epoch * self._batch_size * self.job.peers.count,
             },
             "ranks": self.job.peers.count,
             "order": records,
@@ -136,6 +140,7 @@ class TrainingSession:
         self.epoch, self.step_count = place["epoch"], place["step"]
         self.step_in_epoch = place["step_in_epoch"]
         self.batch_in_epoch = place["batch_in_epoch"] * state["ranks"] // ranks
+        self._samples_to_skip = place.get("samples_in_epoch", 0)
         self.steps_per_epoch = self.steps_per_epoch or place["steps_per_epoch"]
         self.job.pace.load_state(state["pace"])
         if state["order"] and len(state["order"]) == ranks:
@@ -164,6 +169,7 @@ class TrainingSession:
         """(number in the epoch, batch) of what is left of this epoch; call once an epoch, with the training data."""
         loaders.set_epoch(loader, self.epoch)
         self._loader, self._batches = loader, loaders.length(loader)
+        self._resume_sampler(loader)
         skip, pending, self._pending = self.batch_in_epoch, self._pending, None
         if pending is not None:
             loaders.set_order_state(loader, pending["start"] if skip and pending["start"] else pending["now"])
@@ -176,6 +182,15 @@ class TrainingSession:
         for number, batch in enumerate(iterator, start=skip):
             self.batch_in_epoch = number + 1
             yield number, batch
+
+    def _resume_sampler(self, loader: Any) -> None:
+        """A sampler that begins after any number of samples (`elastic.ElasticBatches`) does so: the batches may be others now."""
+        samples, self._samples_to_skip = self._samples_to_skip, 0
+        resume_at = getattr(getattr(loader, "batch_sampler", None), "resume_at", None)
+        if samples and callable(resume_at):
+            resume_at(samples)
+            self._samples_before, self.batch_in_epoch = samples, 0
+            self._batches = loaders.length(loader)
 
     def step(self, loss: Any = None) -> None:
         """End one optimizer step: count, report, and at this safe place save or stop if it is time.
@@ -207,7 +222,7 @@ class TrainingSession:
             self.steps_per_epoch = self.step_in_epoch
         self.metrics = resolved(metrics or {})
         self.epoch += 1
-        self.step_in_epoch = self.batch_in_epoch = self._batch_at_step = 0
+        self.step_in_epoch = self.batch_in_epoch = self._batch_at_step = self._samples_before = 0
         self._order_start = None
         self._report(now=True, epoch_time_s=round(now_s - self._epoch_start_s, 4), loss=self.metrics.get("loss"))
         self._save_at_epoch_end()

@@ -26,6 +26,7 @@ VERSION = 1
 _LOCK_TRIES = 20
 _LOCK_PAUSE_S = 0.005
 _READ_BYTES = 4 << 20
+_TAIL_BYTES = 16 << 10
 _SPARE_KINDS = ("heartbeat", "progress")
 
 
@@ -215,6 +216,23 @@ def parse_line(line: bytes, token: Token) -> SpoolEvent | None:
     if not sound or not isinstance(data, dict) or not isinstance(run, str):
         return None
     return SpoolEvent(run, token, seq, float(t), kind, data)
+
+
+def last_exit(path: Path) -> int | None:
+    """The code of the wrapper's last word in a spool file; None where it has not spoken it, or the file cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            value = json.loads(line)
+            return int(value["data"]["code"]) if value["kind"] == "exit" else None
+        except (ValueError, KeyError, TypeError):
+            continue  # torn
+    return None
 
 
 class SpoolReader:

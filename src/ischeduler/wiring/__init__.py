@@ -41,6 +41,8 @@ REACHED = ("slurmrest", "tapis", "agent")
 """Kinds of batch systems behind a network."""
 LEASE_TTL_S = 60.0
 FINISHED_SINCE_S, FINISHED_AGE_S = 7 * 86400.0, 6 * 3600.0
+POOL_UNKEPT_S = 20.0
+"""A pool that nobody has looked at for so long, and a tenth of its round, has no keeper now."""
 TICK_FROM_JOB_S = 300.0
 """Between two looks of a job that runs: the queue is asked seldom, the last look when it leaves is what counts."""
 
@@ -166,11 +168,13 @@ class Services:
     def pools(self) -> Pools:
         """The keeper of this user's live pools."""
         from ischeduler.plane.pools.loop import Pools
+        from ischeduler.plane.pools.steering import Steerer
 
         return Pools(
             self.pool_store, self.store, self.plane, self.with_pools.floor, self.clock, owner=self.owner,
             holder=f"{socket.gethostname()}:{os.getpid()}", python=sys.executable, runs_dir=str(self.runs_dir),
             fast_s=min(1.0, float(self.settings["plane.interval"])), lease_ttl_s=LEASE_TTL_S,
+            steerer=Steerer(self.store, self.plane, lambda: self.batches),
         )  # fmt: skip
 
     def live_pools(self) -> Sequence[Pool]:
@@ -181,10 +185,15 @@ class Services:
             return ()
         return [p for p in self.pool_store.list(self.owner) if p.state is not PoolState.DRAINED]
 
-    def tick(self) -> TickReport:
-        """One look of the plane, and of the keeper of pools where there are any. Raises what the store raises."""
+    def tick(self, *, keeper: bool = False) -> TickReport:
+        """One look of the plane, and at pools: as their ``keeper`` (a daemon) at all, else only where nobody has looked for a while, since
+        a command that loads the policies while it holds a pool's lease would hold up the rounds of whoever keeps it.
+
+        Raises what the store raises.
+        """
         report = self.plane.tick()
-        if not report.held or not self.live_pools():
+        now = self.clock.now()
+        if not report.held or not [p for p in self.live_pools() if keeper or now - (p.accounted_to or 0.0) > POOL_UNKEPT_S + p.round_s / 10]:
             return report
         done = self.pools.tick()
         sooner_s = report.next_tick_s if done.next_tick_s is None else min(report.next_tick_s, done.next_tick_s)

@@ -51,7 +51,7 @@ def decide(pool: Pool, seen: Seen, now: float, memory: Allocation | None = None)
         pool = replace(pool, trouble="" if pool.trouble.startswith("policy") else pool.trouble)
     except (IschedError, ArithmeticError, ValueError) as error:
         pool = replace(pool, trouble=f"policy {pool.policy}: {error if isinstance(error, IschedError) else 'it has no answer to this'}")
-    pool = _counted(pool, now, whole=whole and bool(usable))
+    pool = counted(pool, now, whole=whole and bool(usable))
     pool, actions = sized(pool, seen, _speeds(pool, seen), now)
     return Decision(pool, (*closing, *actions, *_orders(pool, seen, signs, now)), memory)
 
@@ -75,7 +75,7 @@ def _without_ended(pool: Pool, seen: Seen) -> Pool:
     return replace(pool, members=still)
 
 
-def _counted(pool: Pool, now: float, *, whole: bool) -> Pool:
+def counted(pool: Pool, now: float, *, whole: bool) -> Pool:
     """The round's number, and when the next one begins: on a grid, so that a late tick shifts nothing."""
     if not whole:
         return pool

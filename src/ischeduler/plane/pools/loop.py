@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ischeduler.core.errors import BatchUnavailable, IschedError, NotFound, StoreConflict
+from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, NotFound, StoreConflict
 from ischeduler.core.pilots import PilotOrders
 from ischeduler.core.pool import Pool, PoolState
 from ischeduler.core.run import Run
 from ischeduler.plane.pools.decide import decide, next_tick_s
 from ischeduler.plane.pools.hire import pilot_run_of
 from ischeduler.plane.pools.seen import AskPilot, ClosePilot, ReleasePilot, Seen, Steps, member_seen, pilot_run
+from ischeduler.plane.pools.steer import Steering
+from ischeduler.plane.pools.steering import Steerer, words_of
 from ischeduler.policies.problem import Allocation
 from ischeduler.ports import Clock, Lease, PilotFloor, PoolStore, Store
 
@@ -47,15 +49,17 @@ class Pools:
     def __init__(
         self, pools: PoolStore, store: Store, plane: Wishes, floor: Callable[[str], PilotFloor], clock: Clock, *, owner: str, holder: str,
         python: str, runs_dir: str, fast_s: float = 1.0, lease_ttl_s: float = 60.0,
+        steerer: Steerer | None = None,
     ) -> None:  # fmt: skip
         self._pools, self._store, self._plane, self._floor, self._clock = pools, store, plane, floor, clock
         self._owner, self._holder, self._python, self._runs_dir = owner, holder, python, runs_dir
         self._fast_s, self._lease_ttl_s = fast_s, lease_ttl_s
+        self._steerer = steerer
         self._memory: dict[str, Allocation | None] = {}
 
     def tick(self) -> PoolsReport:
         """One look at every pool that is not drained. Raises only what the store raises."""
-        live = [p for p in self._pools.list(self._owner) if p.state is not PoolState.DRAINED and p.mode == "pilots"]
+        live = [p for p in self._pools.list(self._owner) if p.state is not PoolState.DRAINED and (p.mode == "pilots" or self._steerer is not None)]
         waits, problems, actions = list[float](), list[str](), 0
         for pool in live:
             lease = self._store.acquire_lease(f"pool:{pool.owner}/{pool.name}", self._holder, self._lease_ttl_s, self._clock.now())
@@ -63,7 +67,8 @@ class Pools:
                 waits.append(self._lease_ttl_s / 4)
                 continue
             try:
-                done, wait_s = self._step(pool.name, lease, problems)
+                step = self._step if pool.mode == "pilots" else self._steer
+                done, wait_s = step(pool.name, lease, problems)
                 actions, waits = actions + done, [*waits, wait_s]
             finally:
                 self._store.release_lease(lease)
@@ -92,6 +97,34 @@ class Pools:
         if pool.trouble:
             problems.append(f"pool {name}: {pool.trouble}")
         return len(decision.actions), next_tick_s(pool, seen, now, self._fast_s)
+
+    def _steer(self, name: str, lease: Lease, problems: list[str]) -> tuple[int, float]:
+        """As :meth:`_step`, for a pool without pilots."""
+        done = self.steer(name, problems=problems)
+        return len(done.changes), max(10 * self._fast_s, min(60.0, done.pool.round_s / 60))
+
+    def steer(self, name: str, *, dry_run: bool = False, whole: bool | None = None, problems: list[str] | None = None) -> Steering:
+        """One look at a pool in mode 'steer': what is to be changed, saved and done (with ``dry_run`` neither). ``whole``: a round begins now."""
+        if self._steerer is None:
+            raise BadInput("pools cannot be steered from here.")
+        now, told = self._clock.now(), problems if problems is not None else list[str]()
+        pool = self._pools.get(self._owner, name)
+        found = self._steerer.propose(pool, now, self._memory.get(name), whole=whole)
+        if dry_run:
+            return found
+        try:
+            saved = self._pools.save(found.pool) if found.pool != pool else pool
+        except StoreConflict:
+            return Steering(pool, ())
+        self._memory[name] = found.memory
+        for change in found.changes:
+            try:
+                self._steerer.carry_out(change)
+            except (IschedError, OSError) as error:
+                told.append(f"pool {name}: {words_of(error, change) if isinstance(error, IschedError) else error}")
+        if saved.trouble:
+            told.append(f"pool {name}: {saved.trouble}")
+        return Steering(saved, found.changes, found.memory)
 
     def _look(self, pool: Pool, floor: PilotFloor) -> Seen:
         """Segments and pilots first, then the runs: a pilot that ended meanwhile has its last word read."""

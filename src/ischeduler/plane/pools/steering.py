@@ -1,0 +1,70 @@
+"""Carrying a steered pool's changes out: the queue first, then the run's own row; what a crash leaves half done is asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ischeduler.core.errors import AmendRefused, BatchUnavailable, IschedError, NotFound
+from ischeduler.core.plan import Plan
+from ischeduler.core.pool import Pool
+from ischeduler.core.run import Run
+from ischeduler.plane.pools.steer import QueueChange, Steering, steer
+from ischeduler.policies.problem import Allocation
+from ischeduler.ports import Amending, BatchSystem, Store
+
+
+class Moves(Protocol):
+    """What steering asks of the plane."""
+
+    def move(self, run_id: str, plan: Plan) -> Run:
+        """Let a run save and go on with another plan."""
+        ...
+
+    def amended(self, run_id: str, job_id: str, plan: Plan) -> Run:
+        """A waiting job was given what another plan asks for: that is the run's plan now."""
+        ...
+
+
+class Steerer:
+    """One owner's hands for pools in mode 'steer'. ``batches`` by cluster, asked for when needed."""
+
+    def __init__(self, store: Store, plane: Moves, batches: Callable[[], Mapping[str, BatchSystem]]) -> None:
+        self._store, self._plane, self._batches = store, plane, batches
+
+    def propose(self, pool: Pool, now: float, memory: Allocation | None = None, *, whole: bool | None = None) -> Steering:
+        """What would be done. Changes nothing."""
+        runs = {m.run_id: run for m in pool.members if (run := self._run(m.run_id)) is not None}
+        return steer(pool, runs, now, memory, whole=whole)
+
+    def carry_out(self, change: QueueChange) -> None:
+        """Do it. Raises IschedError with one sentence."""
+        if change.kind != "amend":
+            assert change.plan is not None
+            self._plane.move(change.run_id, change.plan)
+            return
+        assert change.change is not None
+        batch = self._batches().get(change.cluster)
+        if batch is None:
+            raise BatchUnavailable(f"cluster '{change.cluster}' is not configured here")
+        amending(batch).amend(change.job_id, change.change)
+        if change.plan is not None:
+            self._plane.amended(change.run_id, change.job_id, change.plan)
+
+    def _run(self, run_id: str) -> Run | None:
+        try:
+            return self._store.get_run(run_id)
+        except NotFound:
+            return None
+
+
+def amending(batch: BatchSystem) -> Amending:
+    """The batch system as one that changes waiting jobs. AmendRefused where it cannot."""
+    if isinstance(batch, Amending):
+        return batch
+    raise AmendRefused(f"{batch.name} cannot change jobs that wait; a pool can move its members there, or use pilots.")
+
+
+def words_of(error: IschedError, change: QueueChange) -> str:
+    """A failed change for the pool's problems."""
+    return f"{change.run_id}: {change.kind} of job {change.job_id} did not succeed ({error})"
