@@ -35,10 +35,10 @@ PILOTS, NODES = 2, 3
 """Pilots of each type; one node more than that, for when one fails."""
 STEPS = 100_000
 STEP_S: Mapping[str, tuple[float, float]] = {
-    "one": (0.02, 0.06), "two": (0.03, 0.09), "three": (0.04, 0.12), "four": (0.05, 0.06), "five": (0.04, 0.05), "six": (0.05, 0.05),
+    "one": (0.06, 0.18), "two": (0.09, 0.27), "three": (0.12, 0.36), "four": (0.15, 0.18), "five": (0.12, 0.15), "six": (0.15, 0.15),
 }
 """Seconds a step of each training on each of the types."""
-FAIL_ROUND, MID_ROUND_S = 4, 2.5
+FAIL_ROUND, MID_ROUND_S = 4, 3.5
 TRAINING = """\
 import atexit, hashlib, json, os, sys, time
 from ischeduler.training import checkpointing
@@ -75,7 +75,7 @@ class Live:
         members = [{"name": n, "directory": str(self.work / n), "step_s": dict(zip(TYPES, s, strict=True))} for n, s in STEP_S.items()]
         config = {
             "python": str(self.sandbox.python), "script": str(self.work / "train.py"), "steps": STEPS, "members": members,
-            "accelerators": PILOTS * len(TYPES), "policy": "max_min_fairness_perf", "round_s": 6.0, "restart_s": 0.25, "idle_s": 600.0,
+            "accelerators": PILOTS * len(TYPES), "policy": "max_min_fairness_perf", "round_s": 8.0, "restart_s": 0.25, "idle_s": 600.0,
             "checkpoint_every_s": 1.5, "rounds": 10, "pilots": pilots_of(self.sandbox.spec.cluster_name, 10), "most_s": 240.0, **asked,
         }  # fmt: skip
         for name, text in (
@@ -268,7 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 when every bar is met, 1 when not, 2 on bad input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", "--limit", type=int, default=10)
-    parser.add_argument("--round", type=float, default=6.0, help="seconds of a round")
+    parser.add_argument("--round", type=float, default=8.0, help="seconds of a round")
     parser.add_argument("--policy", default="max_min_fairness_perf")
     parser.add_argument("--minutes", type=int, default=10, help="walltime limit of a pilot; 1 lets them be renewed in between")
     parser.add_argument("--no-failure", action="store_true", help="let no node fail")

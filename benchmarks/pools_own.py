@@ -15,7 +15,7 @@ from ischeduler.policies.registry import objective_of
 from ischeduler.simulator.pools.compare import Asked, Setting, isolated_jct_s, simulate_pool
 from ischeduler.simulator.pools.results import lower_bound_makespan_s
 
-POLICY, OPTIONS = "srpt_fair", {"guard": 0.3, "power": 0.4}
+POLICY = "srpt_bounded"
 MAKESPAN = "min_total_duration_perf"
 RESTART_S, PER_NODE = 30.0, 8
 GAVELS_RESET_S = 1920
@@ -56,7 +56,7 @@ def _stream(stem: str, runs: list[Reference], throughputs: Throughputs, metrics:
     setting = Setting("own", restart_s=RESTART_S, window=best.window)
     cluster = _nodes(best)
     isolated = isolated_jct_s(best.workload, throughputs, cluster, setting)
-    run = simulate_pool(POLICY, best.workload, throughputs, cluster, setting, Asked(objective_of(POLICY, options=OPTIONS)))
+    run = simulate_pool(POLICY, best.workload, throughputs, cluster, setting, Asked(objective_of(POLICY)))
     ours = {int(i): float(run.jct_s[i]) for i in np.flatnonzero(run.judged)}
     theirs = best.theirs()
     mean = float(np.mean(list(ours.values())))

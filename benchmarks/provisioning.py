@@ -9,6 +9,7 @@ alive alone. The file needs the columns submit_s, start_s, run_s, req_units, req
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when every bar is met, 1 when one is missed, 2 on bad input."""
     asked = _parser().parse_args(arguments)
     try:
+        if asked.floor:
+            from benchmarks.provisioning_floor import floors
+
+            found = floors(asked.trace or [TRACE, *_others()], asked.train_until, seed=asked.seed, json=asked.json)
+            print(json.dumps({"benchmark": "provisioning", "metrics": found, "bars": {}}))
+            return 0
         if asked.runtime_model:
             metrics, limits = runtime_model(asked.trace or [TRACE, *_others()], asked.train_until, seed=asked.seed, json=asked.json)
             return finish("provisioning", metrics, limits, as_json=asked.json)
@@ -165,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--networks", action="store_true", help="train Mirage's Transformers and the reinforcement learners too (slow)")
     parser.add_argument("--chain", type=int, default=0, help="also judge chains of eight segments, so many of them")
     parser.add_argument("--runtime-model", action="store_true", help="judge the run-time law of jobs alive")
+    parser.add_argument("--floor", action="store_true", help="what a run-time law can hope for: laws told of the jobs to come, chance, training")
     parser.add_argument("--stride", type=int, default=6, help="looks between two forecasts")
     parser.add_argument("--rolls", type=int, default=64, help="roll-outs a forecast")
     parser.add_argument("--keep", type=Path, help="a directory for gathered episodes, to go on from")

@@ -31,7 +31,7 @@ def broken(store: SqlStore, run_ids: Sequence[str], truth: Mapping[str, Any], *,
     for run_id in run_ids:
         run = store.get_run(run_id)
         mine = [r for r in rows if r.run_id == run_id]
-        words = [*_not_lost(run, truth[run_id], run_id in cancelled, by_broker), *_not_doubled(run, truth[run_id])]
+        words = [*_not_lost(run, truth[run_id], run_id in cancelled, words_may_lack=by_broker or late_words), *_not_doubled(run, truth[run_id])]
         if by_broker:
             words += _taken_in_once(run, mine, truth[run_id], [(r.token, r.seq) for r in inbox if r.run_id == run_id])
         else:
@@ -41,7 +41,7 @@ def broken(store: SqlStore, run_ids: Sequence[str], truth: Mapping[str, Any], *,
     return found
 
 
-def _not_lost(run: Run, truth: Mapping[str, Any], cancelled: bool, by_broker: bool) -> list[str]:
+def _not_lost(run: Run, truth: Mapping[str, Any], cancelled: bool, *, words_may_lack: bool) -> list[str]:
     if cancelled and run.state is RunState.CANCELLED:
         alive = [j["id"] for j in truth["jobs"] if j["state"] in ("pending", "running")]
         return [f"cancelled, and its jobs {alive} live"] if alive else []
@@ -49,8 +49,8 @@ def _not_lost(run: Run, truth: Mapping[str, Any], cancelled: bool, by_broker: bo
         return [f"ended as {run.state}: {run.message}"]
     if len(truth["finished_by"]) != 1:
         return [f"completed, and its training was finished {len(truth['finished_by'])} times"]
-    if by_broker:
-        return []  # progress may still be on its way when the job has ended well
+    if words_may_lack:
+        return []  # a job's exit code says that it ended well while its last words are on their way, or its disk is full
     return [] if run.progress.epochs_done == run.plan.workload.epochs else [f"completed after {run.progress.epochs_done} epochs"]
 
 

@@ -31,6 +31,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.core.event import Event
     from ischeduler.core.history import HistoryRecord
     from ischeduler.core.plan import PlanSet
+    from ischeduler.core.pool import Pool
     from ischeduler.core.run import Run
     from ischeduler.core.snapshot import QueueSnapshot
     from ischeduler.core.workload import Workload
@@ -48,6 +49,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.helper.ingest import Ingested, RefusedMessage
     from ischeduler.helper.memory_details import MemoryDetail
     from ischeduler.helper.options import EstimateRow
+    from ischeduler.helper.pool_status import PoolStatus
     from ischeduler.helper.pools import PoolComparison
     from ischeduler.helper.report import Report
     from ischeduler.helper.scaled_profile import ScaledProfile
@@ -97,6 +99,10 @@ def bodies() -> dict[str, dict[str, Any]]:
         "refused": {"refused": list[RefusedMessage]},
         "topics": {"made": list[str]},
         "plane": {"alive": bool, "daemon": DaemonInfo | None, "live_runs": int},
+        "pool": {"pool": Pool},
+        "pools": {"pools": list[Pool]},
+        "pool-status": {"pool": PoolStatus},
+        "pool-deleted": {"pool": str},
         "pool-simulation": {"simulation": PoolComparison},
         "pool-steer": {"pool": str, "dry_run": bool, "changes": list[QueueChange], "problems": list[str], "trouble": str},
         "simulate": {"simulation": Simulation},

@@ -74,6 +74,14 @@ class RunHandle:
         self._session.move_run(run, where)
         return self.status()
 
+    def resize(self, world_size: int) -> Run:
+        """Let the run go on with another number of accelerators: the running job saves first. BadInput where its owner did not allow that."""
+        run = self._session.owned_run(self.id)
+        if run.state.ended:
+            raise BadInput(f"run {self.id} has {run.state.value} already; submit a new one.")
+        self._session.resize_run(run, world_size)
+        return self.status()
+
     def events(self) -> Sequence[Event]:
         """Everything that happened, in order of arrival."""
         return self._session.events_of(self.id)

@@ -175,6 +175,10 @@ class RemoteSession(Session):
         """Note that you want the run to go on elsewhere."""
         self.line.post(_run(run.id, "move"), {"where": where}, key=secrets.token_hex(16))
 
+    def resize_run(self, run: Run, world_size: int) -> None:
+        """The service's API has no such wish yet."""
+        raise BadInput("a run of a service cannot change its number of accelerators yet; cancel it and submit another.")
+
     def events_of(self, run_id: str) -> tuple[Event, ...]:
         """Everything that happened to a run, in order of arrival."""
         found, after = list[Event](), 0

@@ -286,6 +286,15 @@ class Session:
         """Note that the owner wants the run to go on at ``CLUSTER/PARTITION``. NoFeasiblePlan when it does not fit there."""
         self.services.plane.move(run.id, self.planning.elsewhere(run, where, self.clock.now()))
 
+    def resize_run(self, run: Run, world_size: int) -> None:
+        """Note that the owner wants the run to go on with that many accelerators. BadInput where that is not allowed, or what it has."""
+        from ischeduler.plane.reschedule import resized_plan
+
+        plan = resized_plan(run.plan, world_size)
+        if plan == run.plan:
+            raise BadInput(f"run {run.id} has {world_size} accelerators already.")
+        self.services.plane.move(run.id, plan)
+
     def events_of(self, run_id: str) -> tuple[Event, ...]:
         """Everything that happened to a run, in order of arrival."""
         return tuple(event for _, event in self.services.store.events(run_id))

@@ -10,6 +10,7 @@ from ischeduler.core.durations import parse_human
 from ischeduler.core.errors import BadInput
 from ischeduler.core.sizes import parse_size
 from ischeduler.core.workload import EnvironmentSpec
+from ischeduler.helper.elastic_fields import read_elastic
 from ischeduler.helper.service_fields import read_service
 from ischeduler.helper.suggest import did_you_mean
 
@@ -133,6 +134,7 @@ FIELDS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "checkpoint_every": (_duration, "a duration, e.g. 10m"),
     "environment": (read_environment, "a table"),
     "options": (_options, "NAME=VALUE pairs"),
+    "elastic": (read_elastic, "a table, e.g. {world_sizes = [1, 2, 4]}"),
     "service": (read_service, "true or a table, e.g. {ready_port = 0}"),
     "ready_file": _TEXT,
     "ready_port": _WHOLE,

@@ -18,6 +18,7 @@ from ischeduler.plane.causes import classify, oom_in, settled, wants_log
 from ischeduler.plane.evidence import records
 from ischeduler.plane.inputs import (
     Amended,
+    AvoidAsked,
     CancelAsked,
     Input,
     JobEvent,
@@ -90,6 +91,9 @@ def absorb(run: Run, given: Input, now: float, policy: Policy = DEFAULT) -> Deci
             return (run if refused else replace(run, move_to=given.plan)), ()
         case Amended():
             return absorb_amended(run, given, now, policy), ()
+        case AvoidAsked():
+            kept = [n for n in run.excluded_nodes if n not in given.nodes] + list(given.nodes)
+            return replace(run, excluded_nodes=tuple(kept[-policy.excluded_nodes_max :])), ()
         case Replanned():
             return answer(run, given, now, policy), ()
         case LogRead():

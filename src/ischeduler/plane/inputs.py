@@ -40,6 +40,13 @@ class Amended:
 
 
 @dataclass(frozen=True, slots=True)
+class AvoidAsked:
+    """The run's next jobs shall keep off these nodes: it was slow there."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """The batch system accepted submission number ``tries`` of a key."""
 
@@ -108,6 +115,6 @@ class Recorded:
 
 
 Input = (
-    Delegated | Tick | CancelAsked | MoveAsked | Amended | Submitted | SubmitFailed | Observed | QueryFailed | JobEvent | LogRead
+    Delegated | Tick | CancelAsked | MoveAsked | Amended | AvoidAsked | Submitted | SubmitFailed | Observed | QueryFailed | JobEvent | LogRead
     | Replanned | Recorded
 )

@@ -17,7 +17,7 @@ from ischeduler.plane.advance import Advance, ask, listen, tell, wanted_jobs
 from ischeduler.plane.cadence import Cadence, next_tick_s
 from ischeduler.plane.decide import absorb
 from ischeduler.plane.execute import Hands
-from ischeduler.plane.inputs import Amended, CancelAsked, Input, MoveAsked
+from ischeduler.plane.inputs import Amended, AvoidAsked, CancelAsked, Input, MoveAsked
 from ischeduler.plane.leases import LeaseKeeper
 from ischeduler.plane.policy import DEFAULT, Policy
 from ischeduler.plane.provisioners import REACTIVE
@@ -81,6 +81,11 @@ class Plane:
         """Note that a waiting job was given what ``plan`` asks for."""
         event = Event(run_id, "amended", self._clock.now(), source="plane", data={"job": job_id, "to": plan.where})
         return self._request(run_id, Amended(job_id, plan), event)
+
+    def avoid(self, run_id: str, nodes: tuple[str, ...], why: str) -> Run:
+        """Note that the run's next jobs shall keep off these nodes."""
+        event = Event(run_id, "avoid_asked", self._clock.now(), source="plane", data={"nodes": list(nodes), "why": why})
+        return self._request(run_id, AvoidAsked(nodes), event)
 
     def _request(self, run_id: str, wish: Input, event: Event) -> Run:
         """Take a wish in beside whoever holds the lease: compare and swap, tried again when the other was faster."""

@@ -20,7 +20,7 @@ _MODULES = {
     "hierarchical": "hierarchical", "finish_time_fairness": "finish_time", "min_total_duration": "makespan",
     "max_sum_throughput": "throughput_sum", "max_sum_throughput_normalized_by_cost": "throughput_sum",
     "max_sum_throughput_normalized_by_cost_SLOs": "throughput_sum", "min_cost": "throughput_sum", "min_cost_SLOs": "throughput_sum",
-    "srpt_fair": "srpt", "composed": "composed", "sia": "sia",
+    "srpt_fair": "srpt", "srpt_bounded": "bounded", "composed": "composed", "sia": "sia",
 }
 _BLIND = ("fifo", "max_min_fairness", "max_min_fairness_water_filling", "finish_time_fairness", "min_total_duration", "sjf", "srpt", "hierarchical")
 """What comes without knowledge of speeds under the bare name, and with it under NAME_perf."""

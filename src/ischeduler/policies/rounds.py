@@ -1,12 +1,16 @@
 """The round mechanism: from shares of time that a policy promises to who runs on which type in the next round. Pure.
 
 Every job keeps an account per type: seconds promised less seconds received (``owed_s``). At the start of a round a job is *due* on a type
-what it is owed there and what the round adds. Accelerators go to what is due most, types together; a job that stays where it is needs
-no restart, so what a restart costs counts in its favour (a lease is extended unless somebody is due more than that). What is then idle
-goes to jobs that wait, and to jobs that would run faster there by more than the restart costs: nothing stands idle while somebody can use
-it. Accounts are bounded, so that no promise of long ago rules the present.
+what it is owed there and what the round adds, and not more than it is owed over all types: who had too much of one type and too little of
+another is paid in the difference only. Accelerators go to what is due most, types together; a job that stays where it is needs no restart, so
+what a restart costs counts in its favour (a lease is extended unless somebody is due more than that). A large job takes the place of smaller
+ones that are due more each but, by accelerator, less together; where those cannot be moved (pinned) and it is owed ``reserve_rounds``, what is
+free is kept for it, once a type, until it fits. What is then idle goes to jobs that wait, and to jobs that would run faster there by more than
+the restart costs: nothing else stands idle while somebody can use it. Accounts are bounded, so that no promise of long ago rules the present.
 
-Sources: Narayanan et al., OSDI 2020, section 5 (rounds, received against promised); Shreedhar and Varghese, SIGCOMM 1995 (deficits).
+Sources: Narayanan et al., OSDI 2020, section 5 (rounds, received against promised); Shreedhar and Varghese, SIGCOMM 1995 (deficits); Tassiulas
+and Ephremides, IEEE TAC 1992 (serving the set that is due most in all keeps every account within bounds wherever any rule can); Lifka, JSSPP
+1995 (one reservation, so that large jobs are not passed for ever).
 """
 
 from __future__ import annotations
@@ -27,12 +31,14 @@ class Rules:
     """``round_s`` seconds a round; ``restart_s`` what a job loses when it starts, moves or resumes (checkpoint and restore).
 
     ``memory_rounds``: accounts stay within so many rounds. ``hysteresis``: a lease is kept while nobody is due that many restarts more.
+    ``reserve_rounds``: a job that is owed so many rounds on a type where it does not fit has what is free there kept for it.
     """
 
     round_s: float = 360.0
     restart_s: float = 30.0
     memory_rounds: float = 2.0
     hysteresis: float = 4.0
+    reserve_rounds: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.round_s > 0:
@@ -73,7 +79,8 @@ def choose(standing: Standing, capacity: Ints, rules: Rules) -> Ints:
     for j in np.flatnonzero(standing.pinned & (standing.on >= 0)):
         chosen[j] = standing.on[j]
         free[standing.on[j]] -= standing.size[j]
-    _serve_due(standing, rules, chosen, free)
+    held = _serve_due(standing, rules, chosen, free)
+    free[held] = 0
     _fill(standing, chosen, free)
     _improve(standing, rules, chosen, free)
     return chosen
@@ -82,21 +89,67 @@ def choose(standing: Standing, capacity: Ints, rules: Rules) -> Ints:
 def due(standing: Standing, rules: Rules) -> Floats:
     """Seconds due (J, K) in the coming round, with the bonus of a lease; zero where nothing is promised or the job does not run."""
     promised = (standing.share > LEAST_SHARE) & (standing.rate > 0)
-    seconds = np.where(promised, np.maximum(standing.owed_s + standing.share * rules.round_s, 0.0), 0.0)
+    owed = standing.owed_s + standing.share * rules.round_s
+    worth = standing.rate / np.maximum(standing.rate.max(axis=1, keepdims=True), 1e-300)
+    in_all = np.maximum((owed * worth).sum(axis=1), 0.0)[:, None] / np.maximum(worth, 1e-9)
+    seconds = np.where(promised, np.clip(owed, 0.0, in_all), 0.0)
     holding = np.flatnonzero(standing.on >= 0)
     kept = seconds[holding, standing.on[holding]]
     seconds[holding, standing.on[holding]] = np.where(kept > 0, kept + rules.hysteresis * rules.restart_s, 0.0)
     return seconds
 
 
-def _serve_due(standing: Standing, rules: Rules, chosen: Ints, free: Ints) -> None:
+PASSES = 3
+"""Who loses a place to a larger job is looked at again, so often."""
+
+
+def _serve_due(standing: Standing, rules: Rules, chosen: Ints, free: Ints) -> list[int]:
+    """Who is due most sits first; the types on which what is free is kept for a job that does not fit yet."""
     seconds = due(standing, rules)
     jobs, types = np.nonzero(seconds > 0)
     order = np.lexsort((-standing.rate[jobs, types], standing.rank[jobs], -np.round(seconds[jobs, types], 6)))
-    for j, k in zip(jobs[order].tolist(), types[order].tolist(), strict=True):
-        if chosen[j] == NOWHERE and standing.size[j] <= free[k]:
-            chosen[j] = k
-            free[k] -= standing.size[j]
+    wishes = list(zip(jobs[order].tolist(), types[order].tolist(), strict=True))
+    held: dict[int, int] = {}
+    for _ in range(PASSES):
+        before = chosen.copy()
+        for j, k in wishes:
+            if chosen[j] == NOWHERE and held.get(k, j) == j:
+                _seat(standing, rules, seconds, j, k, chosen, free, held)
+        held = {k: j for k, j in held.items() if chosen[j] == NOWHERE}
+        if np.array_equal(before, chosen):
+            break
+    return list(held)
+
+
+def _seat(standing: Standing, rules: Rules, seconds: Floats, j: int, k: int, chosen: Ints, free: Ints, held: dict[int, int]) -> None:
+    size = standing.size
+    if size[j] > free[k]:
+        aside = _less_due(standing, seconds, j, k, chosen, int(size[j] - free[k]))
+        if not aside:
+            if standing.owed_s[j, k] >= rules.reserve_rounds * rules.round_s:
+                held.setdefault(k, j)
+            return
+        chosen[aside] = NOWHERE
+        free[k] += size[aside].sum()
+    chosen[j] = k
+    free[k] -= size[j]
+
+
+def _less_due(standing: Standing, seconds: Floats, j: int, k: int, chosen: Ints, lacking: int) -> list[int]:
+    """Smaller jobs on a type, the least due first, that make room for ``lacking`` and are due less in all than ``j``; none where there are not."""
+    size = standing.size
+    there = np.flatnonzero((chosen == k) & ~standing.pinned & (size < size[j]))
+    aside: list[int] = []
+    rest = float(size[j] * seconds[j, k])
+    for v in there[np.argsort(seconds[there, k], kind="stable")].tolist():
+        aside.append(v)
+        rest -= float(size[v] * seconds[v, k])
+        lacking -= int(size[v])
+        if rest <= 0:
+            return []
+        if lacking <= 0:
+            return aside
+    return []
 
 
 def _fill(standing: Standing, chosen: Ints, free: Ints) -> None:

@@ -18,7 +18,7 @@ LOCAL_TOKEN = Token(0, 0)
 class Context:
     """`run_dir` is None outside `isched exec`. `deadline_s` is on this host's monotonic clock, `grace_s` in seconds.
 
-    `checkpoint_every_s` is what the workload asked for; None leaves it to the script.
+    `checkpoint_every_s` is what the workload asked for; None leaves it to the script. `batch_size` is an elastic training's, 0 where unknown.
     """
 
     run_id: str
@@ -29,6 +29,7 @@ class Context:
     grace_s: float | None
     rank: int
     checkpoint_every_s: float | None = None
+    batch_size: int = 0
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Context:
@@ -50,6 +51,7 @@ class Context:
             grace_s=number(env, "ISCHED_GRACE_S"),
             rank=rank,
             checkpoint_every_s=number(env, "ISCHED_CHECKPOINT_EVERY_S") or None,
+            batch_size=int(number(env, "ISCHED_BATCH_SIZE") or 0),
         )
 
 

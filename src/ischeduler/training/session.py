@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import count
@@ -12,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ischeduler.training import loader as loaders
 from ischeduler.training import state as states
-from ischeduler.training.context import Context, number
+from ischeduler.training.context import Context
 from ischeduler.training.files import say
 from ischeduler.training.incarnation import Action, Incarnation, resolved
 
@@ -49,7 +48,7 @@ class TrainingSession:
         self._loader: Any = None
         self._batches: int | None = None
         self._batches_a_step, self._batch_at_step = 1, 0
-        self._batch_size = int(number(os.environ, "ISCHED_BATCH_SIZE") or 0)
+        self._batch_size = self.job.context.batch_size
         self._samples_before = self._samples_to_skip = 0
         self._order_start: dict[str, Any] | None = None
         self._pending: dict[str, Any] | None = None
@@ -140,7 +139,9 @@ class TrainingSession:
         self.epoch, self.step_count = place["epoch"], place["step"]
         self.step_in_epoch = place["step_in_epoch"]
         self.batch_in_epoch = place["batch_in_epoch"] * state["ranks"] // ranks
-        self._samples_to_skip = place.get("samples_in_epoch", 0)
+        samples = self._samples_to_skip = place.get("samples_in_epoch", 0)
+        if samples and self._batch_size:
+            self.batch_in_epoch = samples // (self._batch_size * ranks)
         self.steps_per_epoch = self.steps_per_epoch or place["steps_per_epoch"]
         self.job.pace.load_state(state["pace"])
         if state["order"] and len(state["order"]) == ranks:

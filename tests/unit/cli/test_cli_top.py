@@ -40,7 +40,7 @@ def world(tmp_path: Path) -> World:
     made.store.save_run(stored, [Event("r-aa1", "progress", T0 - 100 + i, "job", "1.0", i, {"step": i, "loss": 3.0 - i / 5}) for i in range(1, 11)])
     made.store.create_run(run(id="r-aa2", owner="me", state=RunState.FAILED, created_at=T0 - 9000, ended_at=T0 - 5000, message=EVIL, plan=plan(workload=workload(name=EVIL))))
     made.store.create_run(run(id="r-aa3", owner="somebody", plan=plan(workload=workload(name="not-mine"))))
-    made.session.services.plane.tick = lambda *a, **k: None  # type: ignore[method-assign,assignment]  # no job of these runs is known to the batch system
+    made.session.services.tick = lambda *a, **k: None  # type: ignore[method-assign,assignment]  # no job of these runs is known to the batch system
     return made
 
 

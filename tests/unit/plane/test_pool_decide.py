@@ -171,6 +171,8 @@ def test_accelerators_nobody_uses_go_back_after_the_limit_and_come_again_with_a_
     (released,) = [a for a in world.tick(20.0) if isinstance(a, ReleasePilot)]
     assert released.run_id == "p-lab-k80-1"
     world.pilots["p-lab-k80-1"] = PilotRun("p-lab-k80-1", False, False)
+    assert ClosePilot("p-lab-k80-1-1.0") in world.tick(1.0)
+    world.signs = [s for s in world.signs if s.type != "k80"]
     world.tick(1.0)
     assert [p.type for p in world.pool.pilots] == ["v100"]
     assert not [a for a in world.tick(10.0) if isinstance(a, AskPilot)]
@@ -222,7 +224,7 @@ def test_draining_asks_everybody_to_leave_and_then_gives_the_pilots_back():
     assert world.on() == {}
     world.jobs = {j: one for j, one in world.jobs.items() if not one.running}
     assert {a.run_id for a in world.tick(1.0) if isinstance(a, ReleasePilot)} == {"p-lab-v100-1", "p-lab-k80-1"}
-    world.pilots = {p: PilotRun(p, False, False) for p in world.pilots}
+    world.pilots, world.signs = {p: PilotRun(p, False, False) for p in world.pilots}, []
     world.tick(1.0)
     assert world.pool.state is PoolState.DRAINED
 

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from world import T0, make_plan, make_run
 
 from ischeduler.core.estimate import Estimate
-from ischeduler.core.jobs import JobState
+from ischeduler.core.event import Event
+from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.pool import Member, Pool, PoolPlace, RateFigure
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.decide import decide
-from ischeduler.plane.inputs import Amended, Tick
+from ischeduler.plane.inputs import Amended, AvoidAsked, Tick
+from ischeduler.plane.pools.slow_nodes import slow_nodes
 from ischeduler.plane.pools.steer import NICE_STEP, Steering, steer, type_of
 
 FAST = PoolPlace("fast", "one", "quick", "quick", gres="v100", walltime_s=3600.0)
@@ -81,6 +83,27 @@ def test_who_is_due_nothing_makes_room_only_for_somebody_who_waits():
     found = steer(pool(*members, **fair), crowd, T0 + 600)
     assert kinds(found)["r-1"] == ("yield", "fast", "fast")
     assert found.changes[0].plan != crowd["r-1"].plan  # a move to where it is would be refused
+
+
+def progress(run_id: str, token: str, step_time_s: float, count: int = 10) -> list[Event]:
+    return [Event(run_id, "progress", T0 + i, source="job", token=token, seq=i, data={"step_time_s": step_time_s}) for i in range(count)]
+
+
+def test_who_crawls_on_a_node_leaves_it_and_keeps_off_it():
+    one = run("r-1", FAST, running=True, nodes=("n2",))
+    earlier = replace(one.attempts[0], number=1, nodes=("n1",), state=JobState.FAILED, ended_seen_at=T0 + 5, cause=Cause.WALLTIME)
+    one = replace(one, attempts=(earlier, replace(one.attempts[0], number=2)))
+    log = {"r-1": [*progress("r-1", "1.0", 1.0), *progress("r-1", "2.0", 1.9)]}
+    slow = slow_nodes({"r-1": one}, log)
+    (change,) = steer(pool(member("r-1")), {"r-1": one}, T0 + 600, slow=slow).changes
+    assert (change.kind, change.avoid) == ("yield", ("n2",))
+    assert "1.90 times slower" in change.why
+    assert steer(pool(member("r-1", preemptible=False)), {"r-1": one}, T0 + 600, slow=slow).changes == ()
+    told, _ = decide(one, AvoidAsked(change.avoid), T0 + 601)
+    assert told.excluded_nodes == ("n2",)
+    assert steer(pool(member("r-1")), {"r-1": told}, T0 + 660, slow=slow).changes == ()  # once
+    even = slow_nodes({"r-1": one}, {"r-1": [*progress("r-1", "1.0", 1.0), *progress("r-1", "2.0", 1.1)]})
+    assert even == {}
 
 
 def test_another_cluster_means_queueing_anew():

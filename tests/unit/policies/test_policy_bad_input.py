@@ -47,7 +47,7 @@ def test_a_negative_count():
         Accelerators.of({"v100": -1.0, "k80": 2.0})
 
 
-@pytest.mark.parametrize("name", ["max_min_fairness_perf", "max_min_fairness", "fifo", "allox", "min_total_duration_perf", "sia", "composed", "srpt_fair"])
+@pytest.mark.parametrize("name", ["max_min_fairness_perf", "max_min_fairness", "fifo", "allox", "min_total_duration_perf", "sia", "composed", "srpt_fair", "srpt_bounded"])
 def test_zero_throughput_everywhere(name):
     with pytest.raises(BadInput, match="makes no progress"):
         allocate(_one(job_class="nothing|1"), TABLE, CLUSTER, name, 0.0)
@@ -107,7 +107,8 @@ def test_allox_says_that_it_places_single_accelerators():
 
 
 @pytest.mark.parametrize(("name", "options", "words"), [
-    ("srpt_fair", {"guard": 2.0}, "from 0 to 1"), ("min_cost", {"worth": 0.5}, "must be above 1"),
+    ("srpt_fair", {"guard": 2.0}, "from 0 to 1"), ("srpt_bounded", {"bound": 0.0}, "above zero"), ("srpt_bounded", {"laxity": 2.0}, "at most 1"),
+    ("srpt_bounded", {"power": -1.0}, "zero or more"), ("min_cost", {"worth": 0.5}, "must be above 1"),
 ])
 def test_options_out_of_range(name, options, words):
     priced = Accelerators.of({"v100": 2.0, "k80": 2.0}, price_per_h=2.0)

@@ -117,6 +117,6 @@ def test_a_pair_that_gains_is_shared_and_one_that_loses_is_not():
 
 def test_no_jobs_is_an_empty_allocation():
     none = Jobs.of([], TABLE, CLUSTER)
-    for name in ("max_min_fairness_perf", "min_total_duration_perf", "finish_time_fairness_perf", "fifo", "sjf", "allox", "tiresias", "srpt_fair", "isolated",
+    for name in ("max_min_fairness_perf", "min_total_duration_perf", "finish_time_fairness_perf", "fifo", "sjf", "allox", "tiresias", "srpt_fair", "srpt_bounded", "isolated",
                  "hierarchical", "composed", "sia", "min_cost", "max_sum_throughput"):
         assert allocate(none, TABLE, CLUSTER, name, 0.0).share.shape == (0, 2)

@@ -145,7 +145,7 @@ def test_nobody_envies_an_equal_slice(problem):
     assert np.ptp(blind.share.sum(axis=1)) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["max_min_fairness_perf", "min_total_duration_perf", "finish_time_fairness_perf", "max_sum_throughput", "srpt_fair", "sia"])
+@pytest.mark.parametrize("name", ["max_min_fairness_perf", "min_total_duration_perf", "finish_time_fairness_perf", "max_sum_throughput", "srpt_fair", "srpt_bounded", "sia"])
 @few
 @given(worlds(entities=2), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_does_not_matter(name, problem, shuffler):
@@ -158,7 +158,7 @@ def test_the_order_of_jobs_does_not_matter(name, problem, shuffler):
         assert one.score[rows] == pytest.approx(other.score, rel=1e-3, abs=1e-3 * np.abs(one.score).max())
 
 
-@pytest.mark.parametrize("name", ["max_min_fairness_perf", "max_min_fairness_water_filling_perf", "min_total_duration_perf", "finish_time_fairness_perf", "srpt_fair", "min_cost"])
+@pytest.mark.parametrize("name", ["max_min_fairness_perf", "max_min_fairness_water_filling_perf", "min_total_duration_perf", "finish_time_fairness_perf", "srpt_fair", "srpt_bounded", "min_cost"])
 @few
 @given(worlds(entities=2), st.floats(1e-3, 1e3))
 def test_the_unit_of_a_jobs_work_does_not_matter(name, problem, unit):
@@ -196,6 +196,19 @@ def test_the_guard_of_srpt_holds(problem, guard):
     fair = allocate(jobs, table, cluster, "max_min_fairness_perf", NOW).value
     found = allocate(jobs, table, cluster, objective_of("srpt_fair", options={"guard": guard}), NOW)
     assert found.score.min() >= guard * fair * (1 - 1e-5)
+
+
+@some
+@given(worlds(), st.floats(0.5, 3.0))
+def test_the_pressing_get_the_bound_or_the_least_that_all_can_keep(problem, bound):
+    jobs, table, cluster = problem
+    found = allocate(jobs, table, cluster, objective_of("srpt_bounded", options={"bound": bound}), NOW)
+    speed = rates(jobs, table, cluster, objective_of("srpt_bounded"))
+    speed = speed / speed.max(axis=1, keepdims=True)
+    need, pace = np.asarray(found.priority), (speed * found.share).sum(axis=1)
+    pressing = need > 0.3
+    if pressing.any() and best_level(speed[pressing] / need[pressing, None], jobs.accelerators[pressing], cluster.count) >= 1.001:
+        assert (pace[pressing] >= need[pressing] * (1 - 1e-4)).all()
 
 
 @few

@@ -16,6 +16,8 @@ from ischeduler.estimators.jobruntime.model import RuntimeLaw, fit
 from ischeduler.helper.provisioning.evidence import Evidence, Sight, gather
 from ischeduler.helper.provisioning.setting import Setting
 
+LAW = 2
+"""Counts the kinds of run-time law there have been: episodes kept with another are gathered again."""
 Advance = Callable[[str, int, int], None]
 """Told (what, done, of how many)."""
 
@@ -98,6 +100,6 @@ def _key(setting: Setting, laws: Laws, start_s: int, units: int, sight: Sight) -
     t = setting.table
     parts = (
         len(t), int(t.submit_s[0]), int(t.submit_s[-1]), int(t.run_s.sum()), int(t.start_s.sum()), setting.capacity, setting.protocol,
-        setting.segment_s, setting.look_s, setting.train_until_s, laws.full.seed, units, start_s, sight,
+        setting.segment_s, setting.look_s, setting.train_until_s, laws.full.seed, LAW, units, start_s, sight,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]

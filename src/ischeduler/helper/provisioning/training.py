@@ -24,7 +24,7 @@ from ischeduler.helper.provisioning.setting import Setting
 from ischeduler.helper.provisioning.tuning import Tuning
 from ischeduler.plane.provisioners import HandOver, Newsvendor, Prices
 
-FORMAT = "ischeduler-provisioner/1"
+FORMAT = "ischeduler-provisioner/2"
 CHECKPOINT_S = 180
 
 

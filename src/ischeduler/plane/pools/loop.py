@@ -12,6 +12,7 @@ from ischeduler.core.pool import Pool, PoolState
 from ischeduler.core.run import Run
 from ischeduler.plane.pools.decide import decide, next_tick_s
 from ischeduler.plane.pools.hire import pilot_run_of
+from ischeduler.plane.pools.seats import warm_up
 from ischeduler.plane.pools.seen import AskPilot, ClosePilot, ReleasePilot, Seen, Steps, member_seen, pilot_run
 from ischeduler.plane.pools.steer import Steering
 from ischeduler.plane.pools.steering import Steerer, words_of
@@ -56,11 +57,16 @@ class Pools:
         self._fast_s, self._lease_ttl_s = fast_s, lease_ttl_s
         self._steerer = steerer
         self._memory: dict[str, Allocation | None] = {}
+        self._warm: set[str] = set()
 
     def tick(self) -> PoolsReport:
         """One look at every pool that is not drained. Raises only what the store raises."""
         live = [p for p in self._pools.list(self._owner) if p.state is not PoolState.DRAINED and (p.mode == "pilots" or self._steerer is not None)]
         waits, problems, actions = list[float](), list[str](), 0
+        for policy in {p.policy for p in live} - self._warm:
+            # Loading (and compiling) a policy may take many seconds: not with a pool's lease in hand, nor between a look and what follows it.
+            self._warm.add(policy)
+            warm_up(policy)
         for pool in live:
             lease = self._store.acquire_lease(f"pool:{pool.owner}/{pool.name}", self._holder, self._lease_ttl_s, self._clock.now())
             if lease is None:

@@ -6,11 +6,13 @@ looked at, in between only what is idle is given out.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ischeduler.core.errors import IschedError
 from ischeduler.core.pilots import MemberJob, PilotSign
 from ischeduler.core.pool import Member, Pool, Seat
 from ischeduler.plane.pools.accounts import rules_of
@@ -22,6 +24,8 @@ from ischeduler.policies.registry import allocate
 from ischeduler.policies.rounds import NOWHERE, Standing, choose, due
 
 AHEAD_SHOWN = 5
+SEAT_KEPT_S = 30.0
+"""For a member on its way from one seat to another: the plane queues its next segment at its own pace."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +95,15 @@ def seated(pool: Pool, seen: Seen, signs: Sequence[PilotSign], now: float, *, wh
     return replace(pool, members=_seated(pool, rows, spots, floor, share, owing, now, whole=whole)), asked
 
 
+def warm_up(policy: str) -> None:
+    """Let the policy load what it stands on, with the smallest of questions. What is wrong with it shows when it is asked in earnest."""
+    types = ("a", "b")
+    accelerators = Accelerators.of(dict.fromkeys(types, 1.0))
+    table = Throughputs.of({"x": {"a": 2.0, "b": 1.0}, "y": {"a": 1.0, "b": 1.0}}, types)
+    with contextlib.suppress(IschedError, ArithmeticError, ValueError):
+        allocate(Jobs.of([Job(n, n, 10.0) for n in ("x", "y")], table, accelerators), table, accelerators, policy, 0.0)
+
+
 def _rows(pool: Pool, seen: Seen, floor: Floor, now: float) -> _Rows | None:
     """Members that have a segment to run now and a type to run it on; None when there are none."""
     known = known_profiles(pool)
@@ -119,7 +132,7 @@ def _present(member: Member, jobs: Sequence[MemberJob], pool: Pool, now: float) 
     if any(j.ended_at is None for j in jobs):
         return True
     last = max((j.ended_at for j in jobs if j.ended_at is not None), default=None)
-    return last is not None and now - last <= max(5.0, 0.25 * pool.round_s) and jobs[-1].asked
+    return last is not None and now - last <= max(SEAT_KEPT_S, 0.25 * pool.round_s) and jobs[-1].asked
 
 
 def _open(floor: Floor, kind: int, gpus: int, excluded: Sequence[str]) -> bool:

@@ -16,6 +16,8 @@ from ischeduler.policies.problem import Throughputs
 WARM_UP_S = 0.5
 """A step time that is older than the segment, or as old, is of another type."""
 SEEN_SPREAD = 0.05
+NEWS = 0.15
+"""A speed that differs by less from what was seen before is no news: a policy's shares may jump with the smallest change of a speed."""
 
 
 def learned(pool: Pool, jobs: Sequence[MemberJob], seen: Mapping[str, MemberSeen]) -> Pool:
@@ -28,6 +30,9 @@ def _learned(member: Member, job: MemberJob | None, seen: MemberSeen | None) -> 
     if job is None or seen is None or not seen.step_time_s or seen.measured_at is None or job.started_at is None:
         return member
     if seen.measured_at <= job.started_at + WARM_UP_S:
+        return member
+    old = member.observed.get(job.type)
+    if old is not None and abs(old.p50 * seen.step_time_s - 1.0) < NEWS:
         return member
     estimate = Estimate.spread(1.0 / seen.step_time_s, SEEN_SPREAD, "steps/s", "observed", basis="live", as_of=seen.measured_at)
     return replace(member, observed={**member.observed, job.type: estimate})

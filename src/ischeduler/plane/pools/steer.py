@@ -24,6 +24,7 @@ from ischeduler.plane.pools.seats import seated
 from ischeduler.plane.pools.seen import Seen, member_seen
 from ischeduler.plane.pools.speeds import learned
 from ischeduler.policies.problem import Allocation
+from ischeduler.policies.stragglers import Straggler
 
 NICE_STEP = 1000
 """Between one waiting member and the next that is due less: more than age makes good in a round, less than other users' priorities differ by."""
@@ -34,7 +35,8 @@ _FAR_S = 1e9
 class QueueChange:
     """One thing to do: ``kind`` is 'amend' (a waiting job, in place), 'move' (saves and goes on at ``to``) or 'yield' (saves and queues anew).
 
-    ``plan`` is what the run goes on with; ``change`` what an amended job gets, ``job_id`` which. ``why`` in words.
+    ``plan`` is what the run goes on with; ``change`` what an amended job gets, ``job_id`` which. ``avoid``: nodes that its next jobs shall
+    keep off. ``why`` in words.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class QueueChange:
     why: str
     plan: Plan | None = None
     change: JobChange | None = None
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,14 @@ class Steering:
     memory: Allocation | None = None
 
 
-def steer(pool: Pool, runs: Mapping[str, Run], now: float, memory: Allocation | None = None, *, whole: bool | None = None) -> Steering:
-    """One tick. ``whole``: a round begins (by default when it is due). A policy without an answer changes nothing and says so."""
+def steer(
+    pool: Pool, runs: Mapping[str, Run], now: float, memory: Allocation | None = None, *, whole: bool | None = None,
+    slow: Mapping[str, tuple[Straggler, ...]] | None = None,
+) -> Steering:  # fmt: skip
+    """One tick. ``whole``: a round begins (by default when it is due). ``slow``: nodes on which a member's run is slower than elsewhere.
+
+    A policy without an answer changes nothing and says so.
+    """
     seen = _seen(pool, runs, now)
     pool = learned(booked(pool, seen.jobs, now), seen.jobs, seen.members)
     pool = replace(pool, members=tuple(_as_it_is(m, pool, runs[m.run_id]) for m in pool.members if m.run_id in runs and _going(runs[m.run_id])))
@@ -72,7 +81,7 @@ def steer(pool: Pool, runs: Mapping[str, Run], now: float, memory: Allocation | 
         trouble = f"policy {pool.policy}: {error if isinstance(error, IschedError) else 'it has no answer to this'}"
         return Steering(replace(pool, trouble=trouble), (), memory)
     pool = counted(pool, now, whole=begins)
-    changes = _changes(pool, runs, round_begins=begins)
+    changes = _changes(pool, runs, slow or {}, round_begins=begins)
     return Steering(_noted(pool, changes), changes, memory)
 
 
@@ -121,7 +130,7 @@ def _as_it_is(member: Member, pool: Pool, run: Run) -> Member:
     return replace(member, seat=Seat(kind, f"{free}.0", free, newest.started_at or 0.0))
 
 
-def _changes(pool: Pool, runs: Mapping[str, Run], *, round_begins: bool) -> tuple[QueueChange, ...]:
+def _changes(pool: Pool, runs: Mapping[str, Run], slow: Mapping[str, tuple[Straggler, ...]], *, round_begins: bool) -> tuple[QueueChange, ...]:
     found: list[QueueChange] = []
     waiting = [m for m in sorted(pool.members, key=lambda m: -sum(m.due_s.values())) if m.seat is None]
     rank = {m.run_id: i + 1 for i, m in enumerate(waiting)}
@@ -133,8 +142,23 @@ def _changes(pool: Pool, runs: Mapping[str, Run], *, round_begins: bool) -> tupl
         if newest.state is JobState.PENDING:
             found += _of_waiting(pool, member, run, newest, rank.get(member.run_id, 0))
         elif newest.state is JobState.RUNNING and round_begins and run.state in (RunState.RUNNING, RunState.CHECKPOINTING):
+            crawls = next((s for s in slow.get(run.id, ()) if s.node in newest.nodes and s.node not in run.excluded_nodes), None)
+            if crawls is not None and member.preemptible:
+                found.append(_off(pool, run, newest, crawls))
+                continue
             found += _of_running(pool, member, run, newest, others_wait=any(_waits(runs[m.run_id]) for m in pool.members))
     return tuple(found)
+
+
+def _off(pool: Pool, run: Run, job: Attempt, crawls: Straggler) -> QueueChange:
+    """Leaves a node on which it is slow, and keeps off it."""
+    here = type_of(pool, job)
+    return QueueChange("yield", run.id, job.job_id or "", job.cluster, here, here, crawls.words, _anew(pool, run), avoid=(crawls.node,))
+
+
+def _anew(pool: Pool, run: Run) -> Plan:
+    """The plan it has, told apart by a note: a move to where a run is would be refused."""
+    return replace(run.plan, notes=(*(n for n in run.plan.notes if not n.startswith("pool ")), f"pool {pool.name}: round {pool.round}"))
 
 
 def _waits(run: Run) -> bool:
@@ -168,8 +192,7 @@ def _of_running(pool: Pool, member: Member, run: Run, job: Attempt, *, others_wa
     if member.seat is None:
         if not member.preemptible or not others_wait:
             return []
-        plan = replace(run.plan, notes=(*(n for n in run.plan.notes if not n.startswith("pool ")), f"pool {pool.name}: round {pool.round}"))
-        return [QueueChange("yield", run.id, job.job_id, job.cluster, here, here, "others that wait are due more", plan)]
+        return [QueueChange("yield", run.id, job.job_id, job.cluster, here, here, "others that wait are due more", _anew(pool, run))]
     if member.seat.type == here or not member.preemptible:
         return []
     place = pool.place(member.seat.type)

@@ -9,6 +9,7 @@ from ischeduler.core.errors import AmendRefused, BatchUnavailable, IschedError, 
 from ischeduler.core.plan import Plan
 from ischeduler.core.pool import Pool
 from ischeduler.core.run import Run
+from ischeduler.plane.pools.slow_nodes import slow_nodes
 from ischeduler.plane.pools.steer import QueueChange, Steering, steer
 from ischeduler.policies.problem import Allocation
 from ischeduler.ports import Amending, BatchSystem, Store
@@ -19,6 +20,10 @@ class Moves(Protocol):
 
     def move(self, run_id: str, plan: Plan) -> Run:
         """Let a run save and go on with another plan."""
+        ...
+
+    def avoid(self, run_id: str, nodes: tuple[str, ...], why: str) -> Run:
+        """A run's next jobs shall keep off these nodes."""
         ...
 
     def amended(self, run_id: str, job_id: str, plan: Plan) -> Run:
@@ -35,12 +40,16 @@ class Steerer:
     def propose(self, pool: Pool, now: float, memory: Allocation | None = None, *, whole: bool | None = None) -> Steering:
         """What would be done. Changes nothing."""
         runs = {m.run_id: run for m in pool.members if (run := self._run(m.run_id)) is not None}
-        return steer(pool, runs, now, memory, whole=whole)
+        begins = whole if whole is not None else pool.next_round_at is None or now >= pool.next_round_at
+        slow = slow_nodes(runs, {i: [e for _, e in self._store.events(i)] for i in runs}) if begins else {}
+        return steer(pool, runs, now, memory, whole=begins, slow=slow)
 
     def carry_out(self, change: QueueChange) -> None:
         """Do it. Raises IschedError with one sentence."""
         if change.kind != "amend":
             assert change.plan is not None
+            if change.avoid:
+                self._plane.avoid(change.run_id, change.avoid, change.why)
             self._plane.move(change.run_id, change.plan)
             return
         assert change.change is not None

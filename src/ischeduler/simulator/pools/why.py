@@ -16,6 +16,7 @@ RULES = {
     "sjf": "the shortest job first",
     "srpt": "the least work left first",
     "srpt_fair": "the least work left first, but nobody below a share of the fair level",
+    "srpt_bounded": "accelerators go where they gain most, short rests counting more, but who could end later than on its own slice goes first",
     "max_min_fairness": "the job with the least normalised progress is raised as far as can be",
     "las": "the job with the least normalised progress is raised as far as can be",
     "finish_time_fairness": "the job that would finish latest, against finishing on its own slice, is helped first",

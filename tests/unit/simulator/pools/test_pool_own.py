@@ -12,8 +12,9 @@ from pool_worlds import cluster, jobs, table
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.placement import Spot, consolidated, nodes_of, place
 from ischeduler.policies.problem import Accelerators
-from ischeduler.policies.rounds import Rules, Standing, choose, settle
-from ischeduler.simulator.pools.compare import Setting, isolated_jct_s, simulate_pool
+from ischeduler.policies.registry import objective_of
+from ischeduler.policies.rounds import Rules, Standing, choose, due, settle
+from ischeduler.simulator.pools.compare import Asked, Setting, isolated_jct_s, simulate_pool
 from ischeduler.simulator.pools.engine import Pool
 from ischeduler.simulator.pools.plots import write_pool_plot
 from ischeduler.simulator.pools.readers import read_jobs, read_throughputs
@@ -79,7 +80,7 @@ def test_a_job_that_fits_no_gap_is_scattered_over_the_fewest_nodes_and_gathered_
 
 def test_all_jobs_end_and_no_accelerator_is_given_twice() -> None:
     workload, accelerators = jobs(30, several=True, gap_s=600), cluster()
-    for policy in ("max_min_fairness_perf", "srpt_fair", "fifo", "min_total_duration_perf"):
+    for policy in ("max_min_fairness_perf", "srpt_fair", "srpt_bounded", "fifo", "min_total_duration_perf"):
         run = simulate_pool(policy, workload, table(), accelerators, Setting())
         assert np.isfinite(run.jct_s).all()
         assert (run.timeline[:, 2:] <= accelerators.count).all()
@@ -172,3 +173,74 @@ def test_files_are_known_by_their_columns(tmp_path: Path) -> None:
     throughputs.write_text("[]")
     with pytest.raises(BadInput, match="holds no throughputs"):
         read_throughputs(throughputs)
+
+
+def test_who_had_too_much_of_one_type_is_paid_only_the_difference_in_another() -> None:
+    owed = np.array([[-300.0, 300.0], [0.0, 200.0]])
+    seconds = due(standing([[0.5, 0.5], [0.0, 0.5]], [-1, -1], owed_s=owed), Rules(restart_s=0))
+    assert seconds[0].tolist() == [0.0, 360.0]  # of 480 owed there, 120 were had elsewhere
+    assert seconds[1].tolist() == [0.0, 380.0]
+
+
+def test_a_large_job_takes_the_place_of_smaller_ones_that_are_due_less_together() -> None:
+    size, owed = np.array([4, 1]), np.array([[300.0], [330.0]])
+    assert choose(standing([[0.5], [0.5]], [-1, -1], size=size, owed_s=owed), np.array([4]), Rules()).tolist() == [0, -1]
+    many = standing([[0.5]] * 5, [-1] * 5, size=np.array([4, 1, 1, 1, 1]), owed_s=np.array([[300.0]] + [[330.0]] * 4))
+    assert choose(many, np.array([4]), Rules()).tolist() == [-1, 0, 0, 0, 0]
+
+
+def test_what_is_free_is_kept_for_a_large_job_that_is_owed_and_cannot_move_others() -> None:
+    pinned = np.array([False, True, False])
+    fields = {"size": np.array([2, 1, 1]), "pinned": pinned}
+    owing = standing([[0.5], [1.0], [0.5]], [-1, 0, -1], owed_s=np.array([[400.0], [0.0], [0.0]]), **fields)
+    assert choose(owing, np.array([2]), Rules()).tolist() == [-1, 0, -1]
+    assert choose(owing, np.array([2]), Rules(reserve_rounds=9)).tolist() == [-1, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_large_job_among_many_small_ones_gets_what_it_was_promised(seed: int) -> None:
+    lot = np.random.default_rng(seed)
+    size = np.array([8] + [1] * 20)
+    small = lot.uniform(0.1, 0.5, 20)
+    share = np.concatenate([[0.3], small * 0.68 * 8 / small.sum()])[:, None]
+    owed, on, got, waited, worst = np.zeros((21, 1)), np.full(21, -1), np.zeros(21), 0, 0
+    rules = Rules(restart_s=10)
+    for _ in range(200):
+        on = choose(standing(share, on, owed_s=owed, size=size), np.array([8]), rules)
+        assert size[on == 0].sum() <= 8
+        got += on == 0
+        waited = 0 if on[0] == 0 else waited + 1
+        worst = max(worst, waited)
+        owed = settle(owed, share, on, rules.round_s, rules)
+    assert got[0] / 200 >= 0.27
+    assert worst <= 8  # a few times what its share would make it wait
+
+
+def test_the_bound_on_lateness_keeps_a_long_job_from_starving_and_is_a_parameter() -> None:
+    accelerators = Accelerators.of({"k80": 1})
+    short = [JobRow(f"s{i}", "even", 1, 3960.0 * i, 4.0 * 3600) for i in range(40)]  # an hour each, every 66 minutes
+    workload = Workload.of([JobRow("long", "even", 1, 0.0, 4.0 * 4 * 3600), *short], table())
+    slices = _ends_on_slices(workload, accelerators)
+    late = {}
+    for bound in (1.0, 1.3, 100.0):
+        shares = Asked(objective_of("srpt_bounded", options={"bound": bound, "power": 1.0}))
+        run = simulate_pool("srpt_bounded", workload, table(), accelerators, Setting(restart_s=0.0, round_s=60.0), shares)
+        late[bound] = float((run.jct_s / slices)[workload.names.index("long")])
+    assert late[1.0] <= 1.05
+    assert late[1.0] < late[1.3] <= 1.35
+    assert late[100.0] > 1.5
+
+
+def _ends_on_slices(workload: Workload, accelerators: Accelerators) -> np.ndarray:
+    """Completion times (n,) with exact slices, by small steps."""
+    rate = table().on(accelerators).rate[workload.job_class]
+    whole = (rate * accelerators.count / workload.accelerators[:, None]).sum(axis=1)
+    most = workload.accelerators / accelerators.count.sum()
+    left, took, now, step = workload.total_steps.copy(), np.full(len(workload), np.nan), 0.0, 5.0
+    while np.isnan(took).any():
+        here = (workload.arrival_s <= now) & np.isnan(took)
+        left[here] -= step * whole[here] * np.minimum(1 / max(here.sum(), 1), most[here])
+        now += step
+        ended = here & (left <= 0)
+        took[ended] = now - workload.arrival_s[ended]
+    return took
