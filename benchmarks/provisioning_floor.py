@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.provisioning_runtime import LOOKS
 from ischeduler.estimators.jobruntime import alike, empirical
+from ischeduler.estimators.jobruntime.alike import BURST_S
 from ischeduler.estimators.jobruntime.empirical import FEWEST, LEVELS
 from ischeduler.estimators.jobruntime.instants import Rows, instants, running_rows
 from ischeduler.estimators.jobruntime.model import fit
@@ -33,8 +34,10 @@ def floors(traces: Sequence[Path], train_until: str, *, seed: int = 0, json: boo
         plain = losses(truth, empirical.remaining_deciles(jobs, rows, at))
         laws = {f"law, training x {part:g}": _fitted(jobs, until, part, seed).remaining_deciles(jobs, rows, at) for part in PARTS}
         laws["alike jobs alone"] = alike.remaining_deciles(jobs, rows, at)
+        kind = _dense(jobs.user, jobs.limit_s, jobs.units)
         laws["told the user's month"] = told(jobs, (rows, at), _dense(jobs.user))
-        laws["told the month's jobs of the kind"] = told(jobs, (rows, at), _dense(jobs.user, jobs.limit_s, jobs.units))
+        laws["told the month's jobs of the kind"] = told(jobs, (rows, at), kind)
+        laws["told the burst's jobs of the kind"] = told(jobs, (rows, at), kind, burst=True)
         clusters = _dense(jobs.user)[rows] if jobs.user.max() else _dense(jobs.limit_s, jobs.units)[rows]
         for name, deciles in laws.items():
             value, low, high = share(losses(truth, deciles), plain, clusters, seed)
@@ -50,17 +53,18 @@ def losses(truth_s: NDArray[Any], deciles_s: NDArray[np.float64]) -> NDArray[np.
     return np.maximum(LEVELS * miss, (LEVELS - 1) * miss).mean(axis=1)
 
 
-def told(jobs: JobTable, rows: Rows, group: NDArray[np.int64]) -> NDArray[np.float64]:
+def told(jobs: JobTable, rows: Rows, group: NDArray[np.int64], *, burst: bool = False) -> NDArray[np.float64]:
     """Deciles by all other jobs of the group that started within a month of the row's, those to come included: no method.
 
-    The plain law where the group has too few that lasted as long.
+    ``burst``: by those submitted within ten minutes of it. The plain law where the group has too few that lasted as long.
     """
+    clock, near_s = (jobs.submit_s, BURST_S) if burst else (jobs.start_s, NEAR_S)
     out = empirical.remaining_deciles(jobs, *rows)
     members = {int(g): np.flatnonzero(group == g) for g in np.unique(group[rows[0]])}
     used = jobs.run_s / jobs.limit_s
     for i, (job, at) in enumerate(zip(*rows, strict=True)):
         others = members[int(group[job])]
-        others = others[(np.abs(jobs.start_s[others] - jobs.start_s[job]) <= NEAR_S) & (others != job)]
+        others = others[(np.abs(clock[others] - clock[job]) <= near_s) & (others != job)]
         left = used[others] * jobs.limit_s[job] - (at - jobs.start_s[job])
         left = left[left > 0]
         if len(left) >= FEWEST:

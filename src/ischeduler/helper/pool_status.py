@@ -103,7 +103,10 @@ def pool_status(session: Session, name: str) -> PoolStatus:
 
 def _floor(session: Session, pool: Pool) -> tuple[Sequence[PilotSign], Sequence[MemberJob]]:
     if pool.mode != "pilots":
-        return (), ()
+        from ischeduler.plane.pools.steer import scene
+
+        runs = {m.run_id: run for m in pool.members if (run := _run(session, m.run_id)) is not None}
+        return (), scene(pool, runs, session.clock.now()).jobs
     floor = session.services.with_pools.floor(pool.name)
     ours = {p.run_id for p in pool.pilots}
     return [s for s in floor.signs() if s.name.rpartition("-")[0] in ours], floor.jobs(session.clock.now())
@@ -198,10 +201,8 @@ class MemberWhy:
 
 def why_member(session: Session, run: Run) -> MemberWhy | None:
     """The explanation; None for a run that is no pool's."""
-    if not run.plan.cluster.startswith(PREFIX):
-        return None
-    name = run.plan.cluster.removeprefix(PREFIX)
-    if name not in [p.name for p in session.services.pool_store.list(session.owner)]:
+    name = _pool_of(session, run)
+    if not name:
         return None
     pool = session.services.pool_store.get(session.owner, name)
     member, status = pool.member(run.id), pool_status(session, name)
@@ -209,6 +210,17 @@ def why_member(session: Session, run: Run) -> MemberWhy | None:
         return None
     row = next(m for m in status.members if m.run_id == run.id)
     return MemberWhy(name, run.id, pool.policy, status.rule, row, member.ahead, _words(pool, member, row, status, session.clock.now()))
+
+
+def _pool_of(session: Session, run: Run) -> str:
+    """The name of the run's pool, '' for none: by its cluster, or, in a pool that steers, by the list of members."""
+    if not run.plan.cluster.startswith(PREFIX) and not session.services.live_pools():
+        return ""
+    pools = session.services.pool_store.list(session.owner)
+    if run.plan.cluster.startswith(PREFIX):
+        wanted = run.plan.cluster.removeprefix(PREFIX)
+        return wanted if wanted in [p.name for p in pools] else ""
+    return next((p.name for p in pools if p.mode == "steer" and p.member(run.id) is not None), "")
 
 
 def _words(pool: Pool, member: Member, row: MemberRow, status: PoolStatus, now: float) -> str:

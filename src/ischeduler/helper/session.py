@@ -322,13 +322,16 @@ class Session:
 
     def explain(self, run: Run) -> str:
         """Why a run is where it is, and what to do."""
-        if run.plan.cluster.startswith("pool-") and not run.state.ended:
+        own = run.plan.cluster.startswith("pool-")
+        found = None
+        if not run.state.ended and (own or self.services.live_pools()):
             from ischeduler.helper.pool_status import why_member
 
             found = why_member(self, run)
-            if found is not None:
+            if found is not None and own:
                 return found.words
-        return self.planning.explain(run, self.clock.now(), plane_alive=self._carried())
+        words = self.planning.explain(run, self.clock.now(), plane_alive=self._carried())
+        return words if found is None else f"{words}\n{found.words}"
 
     def _carried(self) -> bool:
         """Whether a plane is alive here; one elsewhere (cron, another host) shows by its lease."""

@@ -124,10 +124,11 @@ def _serve_due(standing: Standing, rules: Rules, chosen: Ints, free: Ints) -> li
 def _seat(standing: Standing, rules: Rules, seconds: Floats, j: int, k: int, chosen: Ints, free: Ints, held: dict[int, int]) -> None:
     size = standing.size
     if size[j] > free[k]:
+        if standing.owed_s[j, k] < rules.reserve_rounds * rules.round_s:
+            return
         aside = _less_due(standing, seconds, j, k, chosen, int(size[j] - free[k]))
         if not aside:
-            if standing.owed_s[j, k] >= rules.reserve_rounds * rules.round_s:
-                held.setdefault(k, j)
+            held.setdefault(k, j)
             return
         chosen[aside] = NOWHERE
         free[k] += size[aside].sum()

@@ -68,7 +68,7 @@ def steer(
 
     A policy without an answer changes nothing and says so.
     """
-    seen = _seen(pool, runs, now)
+    seen = scene(pool, runs, now)
     pool = learned(booked(pool, seen.jobs, now), seen.jobs, seen.members)
     pool = replace(pool, members=tuple(_as_it_is(m, pool, runs[m.run_id]) for m in pool.members if m.run_id in runs and _going(runs[m.run_id])))
     if pool.state is not PoolState.ACTIVE:
@@ -96,8 +96,8 @@ def type_of(pool: Pool, attempt: Attempt) -> str:
     return (exact or here)[0].type if here and (exact or len(here) == 1) else ""
 
 
-def _seen(pool: Pool, runs: Mapping[str, Run], now: float) -> Seen:
-    """The nodes the pool may count on as if they were pilots, and members' jobs as if they were their segments."""
+def scene(pool: Pool, runs: Mapping[str, Run], now: float) -> Seen:
+    """The nodes that the pool may count on as if they were pilots, and members' jobs as if they were their segments."""
     signs = tuple(
         PilotSign(f"{p.type}-{i}.0", p.type, f"{p.type}-{i}", p.gpus_per_node, now, pool.created_at, now + _FAR_S)
         for p in pool.places for i in range(p.count)
@@ -111,7 +111,8 @@ def _job(pool: Pool, run: Run, a: Attempt) -> MemberJob:
     ended = None if alive(a) else a.ended_at or a.ended_seen_at
     return MemberJob(
         a.job_id or a.key, a.key, max(1, a.resources.gpus_per_node), a.resources.cpus_per_node, type=type_of(pool, a), limit_s=a.resources.walltime_s,
-        submitted_at=a.submitted_at or a.created_at, started_at=a.started_at, ended_at=ended, asked=True,
+        submitted_at=a.submitted_at or a.created_at, started_at=a.started_at, ended_at=ended,
+        asked=bool(a.ending) or ended is not None, node=a.nodes[0] if a.nodes else "",
     )  # fmt: skip
 
 
