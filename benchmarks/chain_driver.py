@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ischeduler.core.codec import from_plain, to_plain
 from ischeduler.core.run import Run
+from ischeduler.helper.foresight import prepare
 from ischeduler.helper.session import Session
 
 LONGEST_LOOK_S = 2.0
@@ -20,7 +21,9 @@ LONGEST_LOOK_S = 2.0
 def main() -> int:
     """Exit code 3 when the run has not ended in time."""
     asked = json.loads(Path(sys.argv[1]).read_text())
-    services = Session().services
+    session = Session()
+    services = session.services
+    prepare(str(session.config["plane.provisioner"]))
     run = services.plane.delegate(from_plain(Run, asked["run"]))
     deadline = time.monotonic() + asked["most_s"]
     troubles = dict[str, None]()

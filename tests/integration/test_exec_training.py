@@ -157,13 +157,13 @@ def test_a_zombie_s_checkpoints_are_never_taken(tmp_path: Path, straight: str) -
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 192 KiB for the run's directory."""
+    """A real file system of 1 MiB for the run's directory."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     folder = tmp_path / "small"
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=192k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")

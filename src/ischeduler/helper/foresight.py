@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ischeduler.core.errors import ConfigError, IschedError, NotFound
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run
-from ischeduler.core.snapshot import FinishedJob, QueueSnapshot
+from ischeduler.core.snapshot import FinishedJob, NodeCounts, QueuedJob, QueueSnapshot
 from ischeduler.plane.attempts import alive_attempts
 from ischeduler.plane.provisioners import (
     REACTIVE,
@@ -152,6 +152,19 @@ def rule_of(kind: str, prices: Prices, model: TrainedProvisioner | None = None) 
         "hand-over": HandOver(Twin(HAND_OVER), HAND_OVER_SHARE),
     }  # fmt: skip
     return rules.get(kind, REACTIVE)
+
+
+def prepare(kind: str) -> None:
+    """Compile what forecasts for this setting run through. It takes seconds once a machine, which a tick under a lease should not spend."""
+    if kind not in _LEARNED:
+        return
+    waiting = QueuedJob("2", "p", "PENDING", submit_s=0.0, limit_s=60.0)
+    jobs = (QueuedJob("1", "p", "RUNNING", submit_s=0.0, start_s=0.0, limit_s=60.0), waiting)
+    counts = NodeCounts("p", "p", idle=0, mixed=0, allocated=1, idle_gpus=0, total_gpus=0)
+    try:
+        rolled_out(QueueSnapshot("none", 1.0, (counts,), jobs), (), "p", 1, 0, 60.0, (), 1.0)
+    except (IschedError, ImportError):
+        return  # the first look says what is missing
 
 
 def look_every_s(attempt: Attempt, looks: int = LOOKS_A_SEGMENT, most_s: float = LOOK_MOST_S) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ischeduler.core.errors import IschedError
 from ischeduler.helper import daemon
+from ischeduler.helper.foresight import prepare
 
 if TYPE_CHECKING:
     from ischeduler.helper.session import Session
@@ -26,6 +27,7 @@ def carry(session: Session, *, until_idle: bool) -> None:
     idle_since: float | None = None
     failures = 0
     with daemon.held(session.config.state_dir) as lock:
+        prepare(str(session.config["plane.provisioner"]))
         while not stop.is_set():
             now = session.clock.now()
             try:

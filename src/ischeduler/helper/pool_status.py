@@ -155,6 +155,7 @@ def _member_row(member: Member, pool: Pool, run: Run | None, jobs: Sequence[Memb
     gpus = last.gpus if last is not None else 1 if run is None else max(1, run.plan.resources.gpus_per_node)
     seat = member.seat
     here = running is not None and seat is not None and running.pilot == seat.pilot
+    here = here or (running is not None and pool.mode == "steer" and not running.asked)
     state = (
         "runs" if here else "leaves" if running is not None else "starts" if seat is not None and pending is not None
         else "waits" if pending is not None else "between"

@@ -3,10 +3,10 @@
 Every job keeps an account per type: seconds promised less seconds received (``owed_s``). At the start of a round a job is *due* on a type
 what it is owed there and what the round adds, and not more than it is owed over all types: who had too much of one type and too little of
 another is paid in the difference only. Accelerators go to what is due most, types together; a job that stays where it is needs no restart, so
-what a restart costs counts in its favour (a lease is extended unless somebody is due more than that). A large job takes the place of smaller
-ones that are due more each but, by accelerator, less together; where those cannot be moved (pinned) and it is owed ``reserve_rounds``, what is
-free is kept for it, once a type, until it fits. What is then idle goes to jobs that wait, and to jobs that would run faster there by more than
-the restart costs: nothing else stands idle while somebody can use it. Accounts are bounded, so that no promise of long ago rules the present.
+what a restart costs counts in its favour (a lease is extended unless somebody is due more than that). A large job that is owed
+``reserve_rounds`` takes the place of smaller ones that are due more each but, by accelerator, less together; where those cannot be moved
+(pinned), what is free is kept for it, once a type, until it fits. What is then idle goes to jobs that wait, and to jobs that would run faster there by more
+than the restart costs: nothing else stands idle while somebody can use it. Accounts are bounded, so that no promise of long ago rules now.
 
 Sources: Narayanan et al., OSDI 2020, section 5 (rounds, received against promised); Shreedhar and Varghese, SIGCOMM 1995 (deficits); Tassiulas
 and Ephremides, IEEE TAC 1992 (serving the set that is due most in all keeps every account within bounds wherever any rule can); Lifka, JSSPP
@@ -31,7 +31,7 @@ class Rules:
     """``round_s`` seconds a round; ``restart_s`` what a job loses when it starts, moves or resumes (checkpoint and restore).
 
     ``memory_rounds``: accounts stay within so many rounds. ``hysteresis``: a lease is kept while nobody is due that many restarts more.
-    ``reserve_rounds``: a job that is owed so many rounds on a type where it does not fit has what is free there kept for it.
+    ``reserve_rounds``: a job that is owed so many rounds on a type where it does not fit has room made or kept there for it; inf: never.
     """
 
     round_s: float = 360.0

@@ -93,7 +93,9 @@ def _own(
     if not judged.any() or last > len(workload):
         raise BadInput(f"The window {first} to {last} is not among the {len(workload)} jobs; give numbers of jobs that are there.")
     asked = shares or Asked(objective_of(policy, seed=setting.seed))
-    pool = Pool(workload, throughputs, accelerators, asked, Rules(setting.round_s, setting.restart_s), judged)
+    # The end of all is what counts there: who waits for it does not matter, and room made for a large job costs it (s3: 1.18 against 1.07).
+    patient = float("inf") if policy.startswith(("min_total_duration", "makespan")) else 1.0
+    pool = Pool(workload, throughputs, accelerators, asked, Rules(setting.round_s, setting.restart_s, reserve_rounds=patient), judged)
     pool.run()
     total = float(accelerators.count.sum()) * pool.now
     return PoolRun(

@@ -183,9 +183,9 @@ def test_who_had_too_much_of_one_type_is_paid_only_the_difference_in_another() -
 
 
 def test_a_large_job_takes_the_place_of_smaller_ones_that_are_due_less_together() -> None:
-    size, owed = np.array([4, 1]), np.array([[300.0], [330.0]])
+    size, owed = np.array([4, 1]), np.array([[400.0], [430.0]])
     assert choose(standing([[0.5], [0.5]], [-1, -1], size=size, owed_s=owed), np.array([4]), Rules()).tolist() == [0, -1]
-    many = standing([[0.5]] * 5, [-1] * 5, size=np.array([4, 1, 1, 1, 1]), owed_s=np.array([[300.0]] + [[330.0]] * 4))
+    many = standing([[0.5]] * 5, [-1] * 5, size=np.array([4, 1, 1, 1, 1]), owed_s=np.array([[400.0]] + [[430.0]] * 4))
     assert choose(many, np.array([4]), Rules()).tolist() == [-1, 0, 0, 0, 0]
 
 
