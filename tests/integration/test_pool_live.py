@@ -1,6 +1,7 @@
-"""A live pool on a real Slurm: six trainings over two types of accelerators, ten rounds, a node that fails in between.
+"""A live pool on a real Slurm: six trainings over two types of accelerators, sixteen rounds, a node that fails in between.
 
-The experiment is the benchmark's (``python -m benchmarks.pool_live``); here it runs once, and everything is asked of that one run.
+The experiment is the benchmark's (``python -m benchmarks.pool_live``, whose bar is for ten rounds on a machine with nothing else to do); here it
+runs once beside other tests, for as many rounds as let one late round weigh a sixteenth, and everything is asked of that one run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from benchmarks.pool_live import PILOTS, STEP_S, TYPES, Live, fails_at, judged, 
 
 from conftest import sandbox_name
 from ischeduler.sandbox import Sandbox
+
+
+ROUNDS = 16
 
 
 class Experiment:
@@ -33,8 +37,8 @@ class Experiment:
                 self.answers["why"] = self.live.isched("why", member)
 
         self.live.seen = seen
-        self.live.start(rounds=10, most_s=300.0)
-        self.told = self.live.wait(330.0)
+        self.live.start(rounds=ROUNDS, most_s=360.0)
+        self.told = self.live.wait(390.0)
         self.answers["list"] = self.live.isched("pool", "list", "--json")
         self.answers["delete"] = self.live.isched("pool", "delete", "lab")
 
@@ -55,7 +59,7 @@ def experiment(slurm_host: None) -> Iterator[Experiment]:
 
 def test_received_shares_are_within_a_tenth_of_what_the_policy_promised(experiment: Experiment):
     metrics = judged(experiment.live, experiment.told)
-    assert metrics["rounds"] >= 10
+    assert metrics["rounds"] >= ROUNDS
     assert metrics["share_error_max"] <= 0.10, shares(experiment.told)
     assert metrics["moves"] >= 6
     assert metrics["promised"] > 0.9
