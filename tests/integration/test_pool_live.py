@@ -16,7 +16,6 @@ from benchmarks.pool_live import PILOTS, STEP_S, TYPES, Live, fails_at, judged, 
 from conftest import sandbox_name
 from ischeduler.sandbox import Sandbox
 
-
 ROUNDS = 16
 
 
