@@ -87,7 +87,7 @@ class World:
 
 def shared_schema() -> Any:
     """The Jobs service's own schema as one more judge, where it is at hand."""
-    shared = Path("/work/shared/data/tapis")
+    shared = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "tapis"
     if not shared.exists():
         return None
     from jsonschema import Draft7Validator

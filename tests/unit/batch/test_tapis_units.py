@@ -8,6 +8,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,9 +31,10 @@ from ischeduler.batch.tapis.states import CONDITIONS, RUNNING, WAITING, state_of
 from ischeduler.core.errors import BadInput
 from ischeduler.core.jobs import Cause, JobSpec, JobState, Resources
 from ischeduler.core.run import Attempt, Run, RunState
+from ischeduler.core.workload import Workload
 from ischeduler.plane.causes import classify
 
-SHARED = Path("/work/shared/data/tapis")
+SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "tapis"
 SPEC = JobSpec(
     "r-1-1",
     "train",
@@ -46,6 +48,10 @@ SPEC = JobSpec(
 )
 SITE = Site("sys", profile="tacc")
 URL = "tapis://sys/isched/isched-r-1-1.sh"
+
+
+PLAN = SimpleNamespace(workload=Workload(model="timm:resnet18", samples=1, epochs=1))
+"""As much of a plan as judging an end looks at."""
 
 
 def request(**changes: Any) -> dict[str, Any]:
@@ -89,7 +95,7 @@ def cause_of(row: dict[str, Any]) -> Cause:
         1, "r-1-1", "c", "p", Resources(), 1, state=status.state, raw_state=status.raw_state, exit_code=status.exit_code, signal=status.signal,
         reason=status.reason, ended_seen_at=1.0,
     )  # fmt: skip
-    run = Run("r-1", "alice", None, RunState.RUNNING, "/d", 0.0, attempts=(attempt,))  # type: ignore[arg-type]
+    run = Run("r-1", "alice", PLAN, RunState.RUNNING, "/d", 0.0, attempts=(attempt,))  # type: ignore[arg-type]
     return classify(run, attempt).cause
 
 
