@@ -28,7 +28,9 @@ from ischeduler.core import (
     workload,
 )
 from ischeduler.core.codec import from_plain, to_plain
+from ischeduler.core.elastic import RATE_RULES, Elastic
 from ischeduler.core.estimate import Estimate
+from ischeduler.core.service import Service
 from ischeduler.core.workload import PRECISIONS, Workload
 
 MODULES = (blocker, charging, cluster, estimate, event, history, jobs, memory_model, plan, run, snapshot, workload)
@@ -51,7 +53,13 @@ def _estimates(draw: st.DrawFn) -> Estimate:
 
 
 _SIZES = st.integers(1, 512) | st.lists(st.integers(1, 512), min_size=2, max_size=3, unique=True).map(tuple)
-_SPECIAL: dict[type, st.SearchStrategy[Any]] = {Estimate: _estimates(), float: numbers, str: names, int: st.integers()}
+_positive = st.floats(0.001, 1e9)
+_services = st.builds(
+    Service, ready_file=names, ready_port=st.integers(0, 65535), ready_url=st.sampled_from(("", "/ready", "https://a.example.org/x")),
+    for_s=st.none() | _positive, restarts=st.integers(0, 9), linger_s=_positive, drain_s=_positive,
+)  # fmt: skip
+_elastic = st.builds(Elastic, st.lists(st.integers(1, 64), max_size=2).map(tuple), st.just("scale"), st.sampled_from(RATE_RULES), st.none() | st.just((2, 8, 1)))
+_SPECIAL: dict[type, st.SearchStrategy[Any]] = {Estimate: _estimates(), float: numbers, str: names, int: st.integers(), Service: _services, Elastic: _elastic}
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:

@@ -13,10 +13,12 @@ pytest.importorskip("fastapi", reason="the service's libraries are not installed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ischeduler.core.elastic import Elastic
 from ischeduler.core.errors import BadInput, ConfigError
 from ischeduler.core.run import Caps
+from ischeduler.core.service import Service
 from ischeduler.core.workload import EnvironmentSpec, Workload
-from ischeduler.service.api.bodies import CapsBody, EnvironmentBody, WorkloadBody
+from ischeduler.service.api.bodies import CapsBody, ElasticBody, EnvironmentBody, ServiceBody, WorkloadBody
 from ischeduler.service.api.problems import STATUS, of_error, slug_of
 from ischeduler.service.auth.limits import Buckets, TooMany
 from ischeduler.service.auth.principal import Principal, check_roles, check_scopes, check_user_name
@@ -25,7 +27,7 @@ from ischeduler.service.webhooks import signature
 from ischeduler.store.run_pages import read_cursor, write_cursor
 
 
-@pytest.mark.parametrize(("body", "kind"), [(WorkloadBody, Workload), (EnvironmentBody, EnvironmentSpec), (CapsBody, Caps)])
+@pytest.mark.parametrize(("body", "kind"), [(WorkloadBody, Workload), (EnvironmentBody, EnvironmentSpec), (ServiceBody, Service), (ElasticBody, Elastic), (CapsBody, Caps)])
 def test_a_body_has_the_very_fields_of_what_it_becomes(body: type, kind: type):
     assert set(body.model_fields) == {f.name for f in dataclasses.fields(kind)}  # pyright: ignore[reportAttributeAccessIssue]
 

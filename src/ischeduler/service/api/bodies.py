@@ -47,6 +47,27 @@ class EnvironmentBody(Strict):
     variables: Annotated[dict[Word, Text], Field(max_length=256)] = Field(default_factory=dict)
 
 
+class ServiceBody(Strict):
+    """A long-lived service in place of a training: the fields of :class:`ischeduler.core.service.Service`."""
+
+    ready_file: Text = ""
+    ready_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    ready_url: Text = ""
+    for_s: Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)] | None = None
+    restarts: Annotated[int, Field(ge=0, le=10**6)] = 5
+    linger_s: Annotated[float, Field(ge=0, le=10**6, allow_inf_nan=False)] = 5.0
+    drain_s: Annotated[float, Field(gt=0, le=10**6, allow_inf_nan=False)] = 10.0
+
+
+class ElasticBody(Strict):
+    """On how many accelerators else it may run: the fields of :class:`ischeduler.core.elastic.Elastic`."""
+
+    world_sizes: Annotated[tuple[Few, ...], Field(max_length=64)] = ()
+    batch: Word = "keep"
+    rate: Word = "none"
+    base: tuple[Few, Few, Few] | None = None
+
+
 class WorkloadBody(Strict):
     """What is trained: the fields of :class:`ischeduler.core.workload.Workload` under the same names."""
 
@@ -73,6 +94,8 @@ class WorkloadBody(Strict):
     checkpoint_every_s: Annotated[float, Field(gt=0, le=10**8, allow_inf_nan=False)] | None = None
     environment: EnvironmentBody = Field(default_factory=EnvironmentBody)
     options: Annotated[dict[Word, Text], Field(max_length=128)] = Field(default_factory=dict)
+    service: ServiceBody | None = None
+    elastic: ElasticBody | None = None
 
     def fields(self) -> dict[str, Any]:
         """The fields that were given."""
