@@ -78,7 +78,7 @@ def create(session: Session, name: str, shape: Shape) -> Pool:
         restart_s=shape.restart_s, idle_s=shape.idle_s,
     )  # fmt: skip
     if pool.mode == "steer":
-        return services.pool_store.create(_noted_steered(services.pools_dir, pool))
+        return services.pool_store.create(_noted_steered(pool))
     from ischeduler.batch.pilots import PilotBatch
 
     PilotBatch.prepare(replace(pool, directory=str(directory)))
@@ -87,9 +87,12 @@ def create(session: Session, name: str, shape: Shape) -> Pool:
     return services.pool_store.create(pool)
 
 
-def _noted_steered(pools_dir: Path, pool: Pool) -> Pool:
+def _noted_steered(pool: Pool) -> Pool:
     """A steered pool keeps nothing in its folder; that there is one tells the plane's look that pools are in use."""
-    Path(pool.directory).mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        Path(pool.directory).mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise BadInput(f"The pool's folder {pool.directory} cannot be made ({error.strerror}); see paths.data.") from None
     return pool
 
 
