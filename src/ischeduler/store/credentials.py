@@ -11,7 +11,7 @@ from sqlalchemy import Engine, delete, insert, select, update
 
 from ischeduler.core.errors import NotFound
 from ischeduler.store.centre_tables import ONE_TIME, SESSIONS, TOKENS
-from ischeduler.store.engine import WRITE
+from ischeduler.store.engine import WRITE, reading
 
 USED_EVERY_S = 300.0
 
@@ -48,7 +48,7 @@ class Credentials:
     """Tokens, sessions and one-time values in the database."""
 
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.time) -> None:
-        self._engine, self._writing, self._clock = engine, engine.execution_options(**WRITE), clock
+        self._engine, self._writing, self._clock = reading(engine), engine.execution_options(**WRITE), clock
 
     def add_token(self, token: TokenRow) -> None:
         """Keep a new token."""

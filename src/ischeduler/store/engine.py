@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, InterfaceError, OperationalError
 
 from ischeduler.core.codec import dumps, loads
 from ischeduler.core.errors import ConfigError, StoreUnavailable
@@ -18,6 +19,8 @@ from ischeduler.store.filesystems import file_system_type, is_network
 
 BUSY_TIMEOUT_S = 15.0
 _SQLITE, _POSTGRESQL = ("sqlite", "sqlite+pysqlite"), ("postgresql", "postgres", "postgresql+psycopg")
+IDLE_S = 5.0
+"""A PostgreSQL connection that was idle for longer is tried before it is used again."""
 WRITE = {"isched_write": True}
 """Options of a transaction that will write: SQLite then takes its lock at the start and cannot deadlock on an upgrade."""
 
@@ -32,6 +35,11 @@ def open_engine(url: str | Path | URL, *, busy_timeout_s: float = BUSY_TIMEOUT_S
     engine = _open_sqlite(target, busy_timeout_s) if target.drivername in _SQLITE else _open_postgresql(target)
     event.listen(engine, "handle_error", _to_sentence, retval=True)
     return engine
+
+
+def reading(engine: Engine) -> Engine:
+    """The same engine for questions of one statement each: PostgreSQL answers without a transaction around it, which saves two ways there and back."""
+    return engine.execution_options(isolation_level="AUTOCOMMIT") if engine.dialect.name == "postgresql" else engine
 
 
 def engine_notes(engine: Engine) -> tuple[str, ...]:
@@ -135,11 +143,29 @@ _SESSION = ("SET idle_in_transaction_session_timeout = '10s'", "SET lock_timeout
 def _open_postgresql(url: URL) -> Engine:
     given = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     try:
-        engine = create_engine(url, connect_args=given, json_serializer=dumps, json_deserializer=loads, pool_pre_ping=True)
+        engine = create_engine(url, connect_args=given, json_serializer=dumps, json_deserializer=loads)
     except ImportError:
         raise ConfigError("PostgreSQL needs the psycopg driver; install it with: pip install 'ischeduler[postgres]'.") from None
     event.listen(engine, "connect", _prepare_postgresql)
+    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkout", _try_idle)
     return engine
+
+
+def _note_use(connection: Any, record: Any) -> None:
+    record.info["used_at"] = time.monotonic()
+
+
+def _try_idle(connection: Any, record: Any, proxy: Any) -> None:
+    """As SQLAlchemy's pool_pre_ping, which asks at every use: the pool makes a new connection in place of a dead one."""
+    used_at = record.info.get("used_at")
+    if used_at is None or time.monotonic() - used_at < IDLE_S:
+        return
+    try:
+        connection.execute("SELECT 1")
+        connection.rollback()
+    except Exception as error:
+        raise DisconnectionError(str(error)) from error
 
 
 def _prepare_postgresql(connection: Any, record: Any) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ischeduler.core.errors import NotFound, StoreConflict
 from ischeduler.store.centre_tables import IDENTITIES, MEMBERSHIPS, PROJECTS, USERS
-from ischeduler.store.engine import WRITE
+from ischeduler.store.engine import WRITE, reading
 
 SEEN_EVERY_S = 300.0
 
@@ -35,7 +35,7 @@ class Identities:
     """People of a centre in the database."""
 
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.time) -> None:
-        self._engine, self._writing, self._clock = engine, engine.execution_options(**WRITE), clock
+        self._engine, self._writing, self._clock = reading(engine), engine.execution_options(**WRITE), clock
 
     def add_user(self, name: str, *, display_name: str = "", email: str = "", roles: Sequence[str] = ("user",)) -> User:
         """StoreConflict when there is one of that name."""

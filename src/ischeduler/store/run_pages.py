@@ -11,6 +11,7 @@ from sqlalchemy import Engine, and_, func, or_, select
 
 from ischeduler.core.errors import BadInput
 from ischeduler.core.run import Run, RunState
+from ischeduler.store.engine import reading
 from ischeduler.store.sql_store import _run_of as run_of
 from ischeduler.store.tables import RUNS
 
@@ -19,7 +20,7 @@ class RunPages:
     """Pages of runs as one principal sees them."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._engine = reading(engine)
 
     def page(
         self, *, owner: str | None, projects: Collection[str] = (), states: Collection[RunState] | None = None, limit: int = 50,

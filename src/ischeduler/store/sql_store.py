@@ -18,7 +18,7 @@ from ischeduler.core.history import HistoryRecord
 from ischeduler.core.run import Run, RunState
 from ischeduler.ports import Claim, Lease, WorkerSign
 from ischeduler.store import claims as rows_of
-from ischeduler.store.engine import WRITE, open_engine
+from ischeduler.store.engine import WRITE, open_engine, reading
 from ischeduler.store.migrate import prepare
 from ischeduler.store.tables import EVENTS, HISTORY, LEASES, LOOKS, RUNS, WORKERS
 
@@ -33,7 +33,7 @@ class SqlStore:
 
     def __init__(self, place: Engine | str | Path, *, clock: Callable[[], float] | None = None) -> None:
         self.engine = place if isinstance(place, Engine) else open_engine(place)
-        self._writing = self.engine.execution_options(**WRITE)
+        self._reading, self._writing = reading(self.engine), self.engine.execution_options(**WRITE)
         self._shared_clock, self._clock = clock, clock or time.time
         prepare(self.engine)
 
@@ -54,7 +54,7 @@ class SqlStore:
 
     def get_run(self, run_id: str) -> Run:
         """NotFound when there is none."""
-        with self.engine.connect() as connection:
+        with self._reading.connect() as connection:
             row = connection.execute(select(RUNS.c.doc, RUNS.c.version).where(RUNS.c.id == run_id)).first()
         if row is None:
             raise NotFound(f"there is no run '{run_id}'; list them with: isched status")
