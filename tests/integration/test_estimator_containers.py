@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -240,8 +241,7 @@ def test_one_that_takes_too_much_is_stopped(rogue: PluginVersion, how: str) -> N
 def left_over() -> list[str]:
     """Processes of a plug-in that are still there (they may take a moment to go), and containers."""
     for _ in range(50):
-        lines = [p.read_bytes().replace(b"\0", b" ").decode(errors="replace") for p in _command_lines()]
-        found = [line for line in lines if "rogue_plugin" in line and "pytest" not in line]
+        found = [line for line in _command_lines() if "rogue_plugin" in line and "pytest" not in line]
         if shutil.which("podman"):
             done = subprocess.run(["podman", "ps", "-aq", "--filter", "name=isched-estimator-"], capture_output=True, text=True, check=True)
             found += done.stdout.split()
@@ -251,13 +251,10 @@ def left_over() -> list[str]:
     return found
 
 
-def _command_lines() -> Iterator[Path]:
+def _command_lines() -> Iterator[str]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            path.read_bytes()
-        except OSError:
-            continue
-        yield path
+        with contextlib.suppress(OSError):  # it has ended since the folder was read
+            yield path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 def test_the_next_estimator_answers_with_a_visible_note(rogue: PluginVersion, tmp_path: Path) -> None:
