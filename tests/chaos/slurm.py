@@ -32,7 +32,7 @@ from ischeduler.store.sql_store import SqlStore
 from ischeduler.store.tables import EVENTS
 
 WORKER = Path(__file__).with_name("slurm_worker.py")
-POLICY = {"settle_s": 4.0, "evidence_s": 2.0, "retry_s": 1.0, "nudge_s": 8.0, "soft_s": 20.0, "stuck_s": 5.0, "site_limit_s": 3.0}
+POLICY = {"settle_s": 4.0, "in_flight_s": 12.0, "evidence_s": 2.0, "retry_s": 1.0, "nudge_s": 8.0, "soft_s": 20.0, "stuck_s": 5.0, "site_limit_s": 3.0}
 PATIENCE_S = 240.0
 LEASE_S = 12.0
 

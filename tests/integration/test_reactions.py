@@ -20,7 +20,7 @@ from ischeduler.core.sizes import MIB
 from ischeduler.sandbox import Sandbox, demo_spec
 
 pytestmark = pytest.mark.slurm
-QUICK = {"settle_s": 4.0, "evidence_s": 2.0, "retry_s": 1.0, "nudge_s": 8.0, "soft_s": 20.0, "stuck_s": 5.0, "site_limit_s": 3.0}
+QUICK = {"settle_s": 4.0, "in_flight_s": 12.0, "evidence_s": 2.0, "retry_s": 1.0, "nudge_s": 8.0, "soft_s": 20.0, "stuck_s": 5.0, "site_limit_s": 3.0}
 Make = Callable[..., Carried]
 
 

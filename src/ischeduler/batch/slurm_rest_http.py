@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ischeduler.batch.slurm_rest_dialect import Dialect, choose
 from ischeduler.batch.slurm_rest_tokens import TokenSource, checked_user
+from ischeduler.batch.sockets import mortal
 from ischeduler.core.errors import BatchUnavailable, ConfigError, IschedError
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ class SlurmRestHttp:
             headers = {"X-SLURM-USER-NAME": self.user, "X-SLURM-USER-TOKEN": self._tokens.token(self.user), "Connection": "close"}
         except IschedError as error:
             raise NotSent(str(error)) from None
+        transport = self._transport or httpx2.HTTPTransport(trust_env=False, socket_options=mortal(self._timeout_s))
         try:
-            with httpx2.Client(timeout=self._timeout_s, trust_env=False, transport=self._transport) as client:
+            with httpx2.Client(timeout=self._timeout_s, trust_env=False, transport=transport) as client:
                 response = client.request(method, self.url + path, json=body, headers=headers)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise NotSent(

@@ -112,7 +112,7 @@ def _absent(run: Run, attempt: Attempt, seen: Observed, now: float, policy: Poli
     """The key is not in the answer. What that means depends on what is known and how complete the answer is."""
     patience_s = policy.settle_s if seen.observation.complete else policy.vanish_s
     if attempt.job_id is None and not attempt.spool_started:
-        if attempt.last_try_at is not None and seen.asked_at >= attempt.last_try_at + patience_s:
+        if attempt.last_try_at is not None and seen.asked_at >= attempt.last_try_at + max(patience_s, policy.in_flight_s):
             return change(run, attempt.number, last_try_at=None, last_seen_at=seen.asked_at)
         return run
     if attempt.last_try_at is not None and seen.asked_at < attempt.last_try_at:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Policy:
     """How long the plane waits before it believes or repeats something.
 
-    ``settle_s``: an unanswered submission or a missing job is believed absent when a complete answer lacks it that long.
+    ``settle_s``: a missing job is believed absent when a complete answer lacks it that long. ``in_flight_s``: the same for an
+    unanswered submission, which may arrive late; longer than every adapter lets a request live, so that none is sent twice.
     ``vanish_s``: the same where the accounting does not answer. ``evidence_s``: what an ended job may still write (network file
     systems cache for seconds). ``unknown_after``: failed queries before the state is shown as unknown. ``nudge_s``: before an
     unheeded cancel or signal is repeated. ``soft_s``: before a job that was asked to stop is cancelled.
@@ -19,6 +20,7 @@ class Policy:
     """
 
     settle_s: float = 20.0
+    in_flight_s: float = 90.0
     vanish_s: float = 180.0
     evidence_s: float = 10.0
     unknown_after: int = 3

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from ischeduler.batch.sockets import mortal
 from ischeduler.core.codec import dumps, from_plain, to_plain
 from ischeduler.core.errors import BatchUnavailable, SubmitRefused, SubmitUncertain
 from ischeduler.core.jobs import JobRef, JobSpec, Observation, Probe
@@ -60,6 +61,8 @@ class RemoteController:
     def _connect(self) -> socket.socket:
         if self._socket is None:
             self._socket = socket.create_connection(self._address, timeout=self._timeout_s)
+            for option in mortal(self._timeout_s):
+                self._socket.setsockopt(*option)
             self._answers = self._socket.makefile("rb")
         return self._socket
 

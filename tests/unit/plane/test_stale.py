@@ -26,11 +26,19 @@ def sent() -> Run:
 
 
 def test_a_refusal_of_an_earlier_try_does_not_reopen_a_later_one():
-    run, actions = decide(sent(), look(None, T0 + 60), T0 + 60)
+    run, actions = decide(sent(), look(None, T0 + 100), T0 + 100)
     assert [a.tries for a in actions if isinstance(a, Submit)] == [2]
-    late, actions = decide(run, SubmitFailed(KEY, 1, "site_limit", "no"), T0 + 61)
+    late, actions = decide(run, SubmitFailed(KEY, 1, "site_limit", "no"), T0 + 101)
     assert late == run
     assert actions == ()
+
+
+def test_an_unanswered_submission_is_not_repeated_while_it_may_still_arrive():
+    sbatch_waits_s = 60.0
+    run, actions = decide(sent(), look(None, T0 + sbatch_waits_s + 5), T0 + sbatch_waits_s + 5)
+    assert actions == ()
+    run, actions = decide(run, look(JobState.PENDING, T0 + 80), T0 + 80)
+    assert (run.state, run.attempts[0].job_id, len(run.attempts)) == (RunState.QUEUED, "7", 1)
 
 
 def test_a_look_older_than_the_last_is_ignored():
