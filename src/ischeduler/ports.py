@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -172,6 +172,10 @@ class PilotFloor(Protocol):
         """The pilot's batch job is known to have ended: what ran in it and has not said how it ended is lost with it."""
         ...
 
+    def sweep(self, before: float, done_with: Callable[[str], bool]) -> int:
+        """Forget segments that ended before an instant and whose key nobody needs any more, and pilots closed before it; how many segments."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -194,6 +198,16 @@ class WorkerSign:
     seen_at: float
     carried: int = 0
     looks: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A run taken on by a step that asks for no action: as it is to be stored, with its events, and when it is due again."""
+
+    claim: Claim
+    run: Run
+    events: Sequence[Event]
+    due_at: float
 
 
 class SharedStore(Store, Protocol):
@@ -228,6 +242,13 @@ class SharedStore(Store, Protocol):
 
     def save_claimed(self, claim: Claim, run: Run, events: Iterable[Event] = ()) -> Claim:
         """As :meth:`save_run`, and only while the claim's token is the newest. StoreConflict otherwise. The due time stays."""
+        ...
+
+    def save_and_release(self, carried: Iterable[Carried]) -> frozenset[str]:
+        """:meth:`save_claimed` and :meth:`release_claims` for many runs in one transaction; the ids of those that were saved.
+
+        The others, which someone has changed or taken, are left as they are: release their claims to have them carried again.
+        """
         ...
 
     def release_claims(self, releases: Iterable[tuple[Claim, float]]) -> None:

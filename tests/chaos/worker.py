@@ -22,7 +22,7 @@ from ischeduler.plane.inputs import Observed
 from ischeduler.plane.leases import ClaimKeeper, StoreClock
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.workers import Pace, Round, Worker
-from ischeduler.ports import BatchSystem, Claim, RunFiles
+from ischeduler.ports import BatchSystem, Carried, Claim, RunFiles
 from ischeduler.store.engine import open_engine
 from ischeduler.store.sql_store import SqlStore
 from ischeduler.store.tables import EVENTS, RUNS
@@ -43,7 +43,18 @@ class FastStore(SqlStore):
         return ScaledClock(self._origin, self._speed, super().now).now()
 
 
-class BlindStore(FastStore):
+class OneByOneStore(FastStore):
+    """What is defective about a save is so about every run."""
+
+    def save_and_release(self, carried: Iterable[Carried]) -> frozenset[str]:
+        asked = list(carried)
+        for one in asked:
+            self.save_claimed(one.claim, one.run, one.events)
+        self.release_claims([(c.claim, c.due_at) for c in asked])
+        return frozenset(c.run.id for c in asked)
+
+
+class BlindStore(OneByOneStore):
     """A defect put in on purpose: leases are not minded, and saves overwrite whatever is there."""
 
     def claim_runs(self, holder: str, *, now: float, ttl_s: float, limit: int, clusters: Collection[str] | None = None) -> Sequence[Claim]:
@@ -57,7 +68,7 @@ class BlindStore(FastStore):
         return replace(claim, run=saved)
 
 
-class DoublingStore(FastStore):
+class DoublingStore(OneByOneStore):
     """A defect put in on purpose: an event is stored as often as it comes."""
 
     def save_claimed(self, claim: Claim, run: Run, events: Iterable[Event] = ()) -> Claim:

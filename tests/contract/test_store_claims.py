@@ -16,7 +16,7 @@ from store_samples import event, plan, run
 
 from ischeduler.core.errors import NotFound, StoreConflict
 from ischeduler.core.run import Run, RunState
-from ischeduler.ports import Claim, SharedStore, WorkerSign
+from ischeduler.ports import Carried, Claim, SharedStore, WorkerSign
 from ischeduler.store.engine import open_engine
 from ischeduler.store.migrate import migrate
 from ischeduler.store.sql_store import SqlStore
@@ -150,6 +150,48 @@ class TestSaving:
         claim = take(store)["r-1"]
         with pytest.raises(ValueError, match=r"another run|not of r-1"):
             store.save_claimed(claim, claim.run, [event("r-2", seq=1)])
+
+
+class TestSavingTogether:
+    def test_they_are_stored_with_their_events_and_given_back(self, store: SharedStore):
+        for name in ("r-1", "r-2"):
+            store.create_run(queued(name))
+        claims = take(store)
+        told = [Carried(c, replace(c.run, message=f"of {n}"), [event(n, seq=1), event(n, seq=2)], 150.0) for n, c in claims.items()]
+        assert store.save_and_release(told) == {"r-1", "r-2"}
+        assert [(r.version, r.message) for r in map(store.get_run, ("r-1", "r-2"))] == [(2, "of r-1"), (2, "of r-2")]
+        assert [e.seq for name in ("r-1", "r-2") for _, e in store.events(name)] == [1, 2, 1, 2]
+        assert take(store, "b", now=149.0) == {}
+        assert ids(take(store, "b", now=150.0).values()) == ["r-1", "r-2"]
+
+    def test_a_wish_in_between_is_kept_and_the_others_are_stored(self, store: SharedStore):
+        made = store.create_run(queued("r-1"))
+        store.create_run(queued("r-2"))
+        claims = take(store)
+        store.save_run(replace(made, cancel_requested=True))
+        told = [Carried(c, replace(c.run, message="blind"), [event(n, seq=1)], 150.0) for n, c in claims.items()]
+        assert store.save_and_release(told) == {"r-2"}
+        assert (store.get_run("r-1").cancel_requested, store.get_run("r-1").message) == (True, "")
+        assert store.events("r-1") == []
+        assert take(store, "b") == {}  # still in the first one's hands
+
+    def test_what_another_took_is_left_alone(self, store: SharedStore):
+        store.create_run(queued("r-1"))
+        old = take(store)["r-1"]
+        new = take(store, "b", now=200.0)["r-1"]
+        assert store.save_and_release([Carried(old, replace(old.run, message="late"), [event(seq=1)], 0.0)]) == frozenset()
+        assert store.get_run("r-1").message == ""
+        assert store.save_claimed(new, replace(new.run, message="mine")).run.message == "mine"
+
+    def test_a_run_that_was_woken_is_due_at_once(self, store: SharedStore):
+        store.create_run(queued("r-1"))
+        claim = take(store)["r-1"]
+        store.wake(["r-1"])
+        store.save_and_release([Carried(claim, claim.run, [], 900.0)])
+        assert ids(take(store, "b", now=101.0).values()) == ["r-1"]
+
+    def test_none_is_none(self, store: SharedStore):
+        assert store.save_and_release([]) == frozenset()
 
 
 class TestKeeping:

@@ -100,9 +100,13 @@ class Advance:
         self._provisioner, self._foresight = provisioner, foresight
 
     def step(
-        self, stored: Run, told: Told, save: Callable[[Run, Sequence[Event]], Run], holds: Callable[[], bool],
+        self, stored: Run, told: Told, save: Callable[[Run, Sequence[Event]], Run], holds: Callable[[], bool], *,
+        later: Callable[[Run, Sequence[Event]], None] | None = None,
     ) -> Step:
-        """Decide, ``save``, and act where ``holds`` says that this is still one's right. Raises only what ``save`` raises."""
+        """Decide, ``save``, and act where ``holds`` says that this is still one's right. Raises only what ``save`` raises.
+
+        ``later``, where given, gets a run about which there is nothing to do: it may be stored together with others.
+        """
         run, inputs, events = told.run, list(told.inputs), list(told.events)
         acted, faults = 0, list[str]()
         rule = self._rule(run, faults)
@@ -110,10 +114,14 @@ class Advance:
             now = self._clock.now()
             run, actions = decide_all(run, inputs, now, policy=self._policy, provisioner=rule)
             events += [Event(run.id, a.kind, now, source="plane", data=a.data) for a in actions if isinstance(a, Note)]
+            todo = [a for a in actions if not isinstance(a, Note)]
             if run != stored or events:
+                if later is not None and not todo and not acted:
+                    later(run, events)
+                    break
                 stored = run = save(run, events)
             inputs, events = list[Input](), list[Event]()
-            for action in (a for a in actions if not isinstance(a, Note)):
+            for action in todo:
                 acted += 1
                 if holds():
                     inputs += self._hands.do(run, action, faults)

@@ -28,6 +28,7 @@ from ischeduler.plane.provisioners import REACTIVE
 from ischeduler.ports import (
     BatchDirectory,
     BatchSystem,
+    Carried,
     Claim,
     EventSource,
     Foresight,
@@ -41,6 +42,8 @@ from ischeduler.ports import (
 )
 
 _LOG = logging.getLogger(__name__)
+_TOGETHER = 100
+"""Runs stored in one transaction at most: their rows are locked until its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class Worker:
         heard = self._listen([c.run for c in claims], problems)
         advances: dict[str, Advance] = {}
         releases: list[tuple[Claim, float]] = []
+        quiet = _Quiet(self._store, self._clock)
         steps: list[tuple[Run, Step]] = []
         for claim in claims:
             if not keeper.holds(claim.run.id):
@@ -161,11 +165,13 @@ class Worker:
             owner = claim.run.owner
             if owner not in advances:
                 advances[owner] = self._advance_of(owner)
-            step, due_at = self._one(claim, advances[owner], answers, heard.get(claim.run.id), keeper)
+            step, due_at = self._one(claim, advances[owner], answers, heard.get(claim.run.id), keeper, quiet)
             steps.append((claim.run, step))
-            releases.append((claim, due_at))
+            if not quiet.takes(claim, due_at):
+                releases.append((claim, due_at))
             problems += step.faults
-        self._store.release_claims(releases)
+        quiet.store()
+        self._store.release_claims([*releases, *quiet.again])
         self._in_hand = ()
         meters.count("isched_lease_events_total", len(releases), event="released")
         return Round(
@@ -174,13 +180,14 @@ class Worker:
         )
 
     def _one(
-        self, claim: Claim, advance: Advance, answers: Mapping[str, Observed | QueryFailed], heard: Heard | None, keeper: ClaimKeeper
+        self, claim: Claim, advance: Advance, answers: Mapping[str, Observed | QueryFailed], heard: Heard | None, keeper: ClaimKeeper,
+        quiet: _Quiet,
     ) -> tuple[Step, float]:
         """One run's step and when it is due again. A run that trips the worker up is put aside for a while: the others go on."""
-        run, held = claim.run, _Held(claim, self._store)
+        run, held = claim.run, _Held(claim, self._store, quiet)
         try:
             told = tell(run, answers, heard or ((), run.spool_offsets))
-            step = advance.step(run, told, held.save, lambda: keeper.holds(run.id))
+            step = advance.step(run, told, held.save, lambda: keeper.holds(run.id), later=quiet.hold)
         except StoreConflict:
             return Step(run, 0, ()), self._clock.now()  # its owner wished something meanwhile: the next tick sees it
         except (IschedError, OSError):
@@ -231,14 +238,48 @@ class Worker:
             meters.gauge("isched_worker_runs", self._carried, worker=self._host)
 
 
+class _Quiet:
+    """Runs about which there is nothing to do, stored and given back many in one transaction: most of what a worker writes."""
+
+    def __init__(self, store: SharedStore, clock: StoreClock) -> None:
+        self._store, self._clock = store, clock
+        self._held: tuple[Run, Sequence[Event]] | None = None
+        self._waiting: list[Carried] = []
+        self.again: list[tuple[Claim, float]] = []
+        """Claims of those that somebody changed meanwhile: due at once."""
+
+    def hold(self, run: Run, events: Sequence[Event]) -> None:
+        """The run of the step that is being taken."""
+        self._held = run, events
+
+    def takes(self, claim: Claim, due_at: float) -> bool:
+        """Whether the step just taken was such a one; then it is stored with the next."""
+        if self._held is None:
+            return False
+        self._waiting.append(Carried(claim, *self._held, due_at))
+        self._held = None
+        if len(self._waiting) >= _TOGETHER:
+            self.store()
+        return True
+
+    def store(self) -> None:
+        """Store those that wait."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            saved = self._store.save_and_release(waiting)
+            self.again += [(c.claim, self._clock.now()) for c in waiting if c.run.id not in saved]
+
+
 @dataclass(slots=True)
 class _Held:
-    """Saves under a claim."""
+    """Saves under a claim; before anything is done, what waits to be stored is stored: an action may take a minute."""
 
     claim: Claim
     store: SharedStore
+    quiet: _Quiet
 
     def save(self, run: Run, events: Sequence[Event]) -> Run:
+        self.quiet.store()
         self.claim = self.store.save_claimed(self.claim, run, events)
         return self.claim.run
 

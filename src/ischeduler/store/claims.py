@@ -6,19 +6,20 @@ does not put the news off.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, or_, select, text, update
 
 from ischeduler.core.run import RunState
-from ischeduler.ports import Claim
+from ischeduler.ports import Carried, Claim
 from ischeduler.store.tables import LOOKS, RUNS
 
 AT_ONCE = 0.0
 _NOT_ENDED = text("state NOT IN ('completed', 'failed', 'cancelled')")
 """Literally the condition of the index ``ix_runs_due``, else it would not be used."""
 _IN_HAND = (RUNS.c.id == bindparam("of_run")) & (RUNS.c.lease_token == bindparam("of_token")) & (RUNS.c.lease_holder == bindparam("of_holder"))
+_NEXT = case((RUNS.c.due_at == AT_ONCE, AT_ONCE), else_=bindparam("next_due"))
 
 
 def _due(now: float) -> Any:
@@ -64,8 +65,22 @@ def release(connection: Connection, releases: Iterable[tuple[Claim, float]]) -> 
     ]
     if not rows:
         return
-    due = case((RUNS.c.due_at == AT_ONCE, AT_ONCE), else_=bindparam("next_due"))
-    connection.execute(update(RUNS).where(_IN_HAND).values(lease_holder="", lease_expires_at=0.0, due_at=due), rows)
+    connection.execute(update(RUNS).where(_IN_HAND).values(lease_holder="", lease_expires_at=0.0, due_at=_NEXT), rows)
+
+
+def hold(connection: Connection, carried: Sequence[Carried]) -> frozenset[str]:
+    """Lock the rows of those that nobody has changed or taken. A row that another is just writing is passed over, not waited for."""
+    wanted = {c.run.id: (c.run.version, c.claim.token, c.claim.holder) for c in carried}
+    rows = select(RUNS.c.id, RUNS.c.version, RUNS.c.lease_token, RUNS.c.lease_holder).where(RUNS.c.id.in_(list(wanted)))
+    held = connection.execute(rows.order_by(RUNS.c.id).with_for_update(skip_locked=True)).all()
+    return frozenset(row.id for row in held if wanted[row.id] == (row.version, row.lease_token, row.lease_holder))
+
+
+def write(connection: Connection, rows: Sequence[tuple[Carried, Mapping[str, Any]]], *, at: float) -> None:
+    """Store locked rows and free them."""
+    if rows:
+        change = update(RUNS).where(RUNS.c.id == bindparam("of_run")).values(lease_holder="", lease_expires_at=0.0, updated_at=at, due_at=_NEXT)
+        connection.execute(change, [{**row, "of_run": c.run.id, "next_due": c.due_at} for c, row in rows])
 
 
 def wake(connection: Connection, run_ids: Collection[str]) -> None:

@@ -16,7 +16,7 @@ from ischeduler.core.errors import NotFound, StoreConflict
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.run import Run, RunState
-from ischeduler.ports import Claim, Lease, WorkerSign
+from ischeduler.ports import Carried, Claim, Lease, WorkerSign
 from ischeduler.store import claims as rows_of
 from ischeduler.store.engine import WRITE, open_engine, reading
 from ischeduler.store.migrate import prepare
@@ -158,6 +158,17 @@ class SqlStore:
             self._swap(connection, run, stored, claim)
             _add_events(connection, rows)
         return replace(claim, run=stored)
+
+    def save_and_release(self, carried: Iterable[Carried]) -> frozenset[str]:
+        """Those that nobody changed or took, in one transaction (see the port)."""
+        asked = list(carried)
+        events = {c.run.id: event_rows(c.run.id, c.events) for c in asked}
+        with self._writing.begin() as connection:
+            mine = rows_of.hold(connection, asked)
+            kept = [c for c in asked if c.run.id in mine]
+            rows_of.write(connection, [(c, _run_row(replace(c.run, version=c.run.version + 1))) for c in kept], at=self._clock())
+            _add_events(connection, [row for c in kept for row in events[c.run.id]])
+        return mine
 
     def release_claims(self, releases: Iterable[tuple[Claim, float]]) -> None:
         """Give runs back with their due times (see the port)."""

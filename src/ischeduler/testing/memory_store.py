@@ -14,7 +14,7 @@ from ischeduler.core.errors import NotFound, StoreConflict
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
 from ischeduler.core.run import Run, RunState
-from ischeduler.ports import Claim, Lease, WorkerSign
+from ischeduler.ports import Carried, Claim, Lease, WorkerSign
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class MemoryStore:
     """Runs, events, leases and history in memory. What it returns is a copy made by the codec, as from a database."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._clock = clock
         self._hands: dict[str, _Hand] = {}
         self._looks: dict[str, float] = {}
@@ -150,6 +150,21 @@ class MemoryStore:
             if self._get(run.id).version == run.version and self._hand(run.id).token != claim.token:
                 raise StoreConflict(f"run {run.id} is in another worker's hands by now; nothing was written.")
             return replace(claim, run=self._swap(run, new))
+
+    def save_and_release(self, carried: Iterable[Carried]) -> frozenset[str]:
+        """Those that nobody changed or took (see the port)."""
+        kept: set[str] = set()
+        for one in carried:
+            with self._lock:
+                if not self._hand(one.run.id).holds(one.claim):
+                    continue
+                try:
+                    self.save_claimed(one.claim, one.run, one.events)
+                except StoreConflict:
+                    continue
+                self.release_claims([(one.claim, one.due_at)])
+                kept.add(one.run.id)
+        return frozenset(kept)
 
     def release_claims(self, releases: Iterable[tuple[Claim, float]]) -> None:
         """Give runs back with their due times (see the port)."""

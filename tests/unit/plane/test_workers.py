@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ischeduler.core.sizes import GIB
 from ischeduler.plane.cadence import Cadence
 from ischeduler.plane.leases import StoreClock
 from ischeduler.plane.workers import Pace, Round, Worker
+from ischeduler.ports import Carried
 
 PACE = Pace(look_s=5.0, cadence=Cadence())
 
@@ -174,6 +175,31 @@ def test_one_look_a_cluster_for_all_runs_of_all_owners_and_workers():
         counts.append(crew.world.calls["observe"])
     assert max(counts) <= 120 / PACE.look_s + 1
     assert min(counts) >= 5
+
+
+def test_runs_with_nothing_to_do_are_stored_together_and_a_wish_in_between_is_kept():
+    crew, seen = Crew(), list[list[str]]()
+    for number in range(8):
+        crew.delegate(make_run(run_id=f"r-{number}"))
+    worker, store = crew.worker("w"), crew.store.save_and_release
+    worker.tick()  # each is submitted, which is stored one by one
+    crew.world.advance(30)
+
+    def wish_first(carried: Iterable[Carried]) -> frozenset[str]:
+        asked = list(carried)
+        seen.append([c.run.id for c in asked])
+        wished = crew.store.get_run("r-3")
+        if not wished.cancel_requested:
+            crew.store.save_run(replace(wished, cancel_requested=True))
+        return store(asked)
+
+    crew.store.save_and_release = wish_first  # type: ignore[method-assign]
+    worker.tick()
+    assert seen == [[f"r-{number}" for number in range(8)]]
+    assert [r.id for r in crew.store.list_runs() if r.state is RunState.RUNNING] == [f"r-{n}" for n in range(7, -1, -1) if n != 3]
+    assert crew.store.get_run("r-3").cancel_requested
+    crew.world.advance(PACE.look_s)
+    assert worker.tick().claimed == 1  # the others are due later
 
 
 def test_runs_are_left_alone_until_they_are_due_and_a_wish_wakes_them():

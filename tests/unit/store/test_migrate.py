@@ -18,6 +18,7 @@ from ischeduler.store.engine import WRITE, open_engine
 from ischeduler.store.ingest_tables import METADATA as STORE
 from ischeduler.store.mailbox_tables import AGENTS
 from ischeduler.store.migrate import HEAD, alembic_config, known_revisions, migrate, prepare, revision
+from ischeduler.store.pool_tables import POOLS
 from ischeduler.store.sql_store import SqlStore
 
 
@@ -31,7 +32,7 @@ def test_the_head_known_in_code_is_the_newest_file():
 
 
 def test_migrations_and_tables_say_the_same(engine: Engine):
-    assert AGENTS.name in STORE.tables
+    assert {AGENTS.name, POOLS.name} <= set(STORE.tables)
     migrate(engine)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
