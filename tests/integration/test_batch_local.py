@@ -16,6 +16,7 @@ import pytest
 
 from ischeduler.batch.clocks import SystemClock
 from ischeduler.batch.local import LocalBatch
+from ischeduler.batch.local_jobs import process_start
 from ischeduler.core.codec import to_plain
 from ischeduler.core.jobs import JobRef, JobSpec, JobState, JobStatus, Resources
 
@@ -114,4 +115,4 @@ def test_a_job_that_takes_no_notice_of_the_end_is_killed_with_all_it_started(tmp
     batch.cancel(job_id)
     wait_until(lambda: one(batch, "a").state is JobState.CANCELLED, 30.0)
     child = int((tmp_path / "child").read_text())
-    wait_until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+    wait_until(lambda: process_start(child) == "")

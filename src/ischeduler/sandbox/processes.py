@@ -182,10 +182,10 @@ def _command(pid: int) -> str:
 def _has_open(pid: int, prefix: str) -> bool:
     try:
         names = os.listdir(f"/proc/{pid}/fd")
-    except (FileNotFoundError, PermissionError):
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
         return False
     for name in names:
-        with contextlib.suppress(FileNotFoundError, PermissionError):
+        with contextlib.suppress(FileNotFoundError, PermissionError, ProcessLookupError):
             if os.readlink(f"/proc/{pid}/fd/{name}").startswith(prefix):
                 return True
     return False
