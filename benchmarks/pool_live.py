@@ -248,6 +248,7 @@ def judged(live: Live, told: Mapping[str, Any]) -> dict[str, Any]:
         "promised": round(sum(p for row in rows.values() for _, p in row.values()) / (PILOTS * len(TYPES)), 4),
         "wrong_states": sum(not right(live, n, m) for n, m in told["members"].items()), "lost_steps": sum(a for a, _ in lost),
         "lost_steps_node_failure": sum(b for _, b in lost), "node_failures": sum(m["causes"].count("node_failure") for m in told["members"].values()),
+        "renewals": sum(max(0, sum(1 for j in found if j) - 1) for found in told["pilots"].values()),
         "accounting_difference_s": round(accounted(live, told), 2),
     }  # fmt: skip
 

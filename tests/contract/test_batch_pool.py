@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -191,3 +192,72 @@ def test_a_directory_that_is_gone_is_no_answer(rig: PoolRig):
             rig.batch.jobs(0.0)
     finally:
         rig.come_back()
+
+
+class Floor:
+    """A pool's directory with segments whose ends are written by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "pools" / "lab"
+        self.folder = folder
+        PilotBatch.prepare(Pool("lab", "me", "fifo", (PoolPlace("v100", "here", "gpu", walltime_s=3600.0),), str(self.root), 0.0))
+        self.batch = PilotBatch(self.root, SystemClock())
+
+    def segment(self, key: str, *, pilot: str = "", ended_at: float | None = None) -> str:
+        spec = JobSpec(key, key, "v100", Resources(gpus_per_node=1, walltime_s=600.0), ("true",), str(self.folder), str(self.folder / "out"))
+        job_id = self.batch.submit(spec)
+        path = self.root / "jobs" / job_id
+        if pilot:
+            (path / "start.json").write_text(json.dumps({"pilot": pilot, "node": "n1", "type": "v100", "at": 10.0}))
+            (self.root / "pilots" / pilot).mkdir(exist_ok=True)
+        if ended_at is not None:
+            (path / "end.json").write_text(json.dumps({"state": "completed", "exit_code": 0, "signal": None, "reason": "", "at": ended_at}))
+        return job_id
+
+    def left(self, what: str) -> set[str]:
+        return {p.name for p in (self.root / what).iterdir()}
+
+
+def test_only_segments_that_are_over_and_done_with_are_taken_away(tmp_path: Path):
+    floor = Floor(tmp_path)
+    old = floor.segment("r-a-1", pilot="p-1-1.0", ended_at=50.0)
+    asked_for = floor.segment("r-b-1", pilot="p-1-1.0", ended_at=50.0)
+    recent = floor.segment("r-a-2", pilot="p-1-1.0", ended_at=500.0)
+    runs = floor.segment("r-a-3", pilot="p-1-1.0")
+    waits = floor.segment("r-c-1")
+    newest = floor.segment("r-a-4", pilot="p-1-1.0", ended_at=50.0)
+    assert floor.batch.sweep(100.0, lambda key: key.startswith("r-a")) == 1
+    assert floor.left("jobs") == {asked_for, recent, runs, waits, newest}
+    assert old not in {j.job_id for j in floor.batch.jobs(0.0)}
+    assert int(floor.segment("r-d-1")) == int(newest) + 1  # a number is given once
+    assert floor.batch.sweep(100.0, lambda key: key.startswith("r-a")) == 1
+    assert newest not in floor.left("jobs")
+
+
+def test_a_closed_pilot_goes_with_the_last_segment_that_its_end_took_with_it(tmp_path: Path):
+    floor = Floor(tmp_path)
+    lost = floor.segment("r-a-1", pilot="p-1-1.0")
+    floor.segment("r-a-2", pilot="p-2-1.0")
+    floor.segment("r-a-3")
+    for name in ("p-1-1.0", "p-3-1.0"):
+        (floor.root / "pilots" / name).mkdir(exist_ok=True)
+        (floor.root / "pilots" / name / "ended.json").write_text(json.dumps({"at": 50.0}))
+    assert floor.batch.sweep(100.0, lambda key: False) == 0
+    assert floor.left("pilots") == {"p-1-1.0", "p-2-1.0"}
+    assert one(floor.batch, "r-a-1").state is JobState.NODE_FAIL
+    assert floor.batch.sweep(100.0, lambda key: True) == 1
+    assert lost not in floor.left("jobs")
+    assert floor.left("pilots") == {"p-2-1.0"}
+
+
+def test_a_member_that_begins_within_its_warning_time_is_warned_only_when_it_can_hear_it(rig: PoolRig):
+    run_dir = rig.folder / "run"
+    training = "import signal, sys, time; signal.signal(signal.SIGUSR2, lambda *_: sys.exit(85)); time.sleep(60)"
+    spec = rig.spec(
+        rig.new_key(), Program(), command=(sys.executable, "-m", "ischeduler.training.wrapper", "--", sys.executable, "-c", training),
+        variables={"ISCHED_RUN_DIR": str(run_dir), "ISCHED_RUN_ID": "r-9", "ISCHED_ATTEMPT": "1"}, walltime_s=15.0, signal_lead_s=15,
+    )  # fmt: skip
+    rig.batch.submit(spec)
+    ended(rig, rig.batch, spec.key)
+    status = one(rig.batch, spec.key)
+    assert (status.state, status.exit_code) == (JobState.FAILED, 85), status

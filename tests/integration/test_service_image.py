@@ -13,9 +13,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2 as httpx
 import pytest
+from compose_parts import PartMissing, make_images
+from compose_site import ComposeSite
 
-from ischeduler.testing.broker import free_port
+from ischeduler.testing.broker import BrokerMissing, free_port
 from ischeduler.testing.postgres import PostgresMissing, ThrowawayPostgres, throwaway_postgres
 
 pytestmark = [pytest.mark.containers, pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -153,3 +156,81 @@ def test_nothing_of_the_build_is_left_inside(image: str):
     script = "test ! -e /src && test ! -s /etc/pip.conf && test ! -w /opt/ischeduler && test ! -w /etc"
     done = subprocess.run(["podman", "run", "--rm", *CONFINED, "--entrypoint", "/bin/sh", image, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+SEND = """
+import sys
+from ischeduler.core.incoming import Incoming
+from ischeduler.service.ingest.kafka import KafkaSettings
+from ischeduler.service.ingest.sender import KafkaSender
+with KafkaSender(KafkaSettings("broker:9092"), secret=sys.stdin.readline().strip()) as sender:
+    sender.send(Incoming(sys.argv[1], "job", "1.0", n, "performance", 1000.0 + n, '{"accuracy": 0.%d}' % n) for n in range(1, 6))
+    sys.exit(sender.flush(20))
+"""
+
+
+@pytest.fixture
+def composed(image: str, tmp_path: Path) -> Iterator[ComposeSite]:
+    stand_ins: dict[str, str] = {}
+    try:
+        pytest.importorskip("podman_compose", reason="podman-compose is not installed: pip install -e '.[dev]'")
+        stand_ins = make_images(f"localhost/isched-test-{secrets.token_hex(4)}")
+        site = ComposeSite(tmp_path, {**stand_ins, "ISCHEDULER_IMAGE": image})
+        yield site
+        site.close()
+    except (PartMissing, PostgresMissing, BrokerMissing) as missing:
+        pytest.skip(str(missing))
+    finally:
+        for name in stand_ins.values():
+            subprocess.run(["podman", "rmi", "--force", name], capture_output=True, check=False)
+
+
+def answers(site: ComposeSite) -> bool:
+    try:
+        with site.client() as client:
+            return client.get("/readyz").status_code == 200
+    except (OSError, AssertionError, httpx.HTTPError):
+        return False
+
+
+def good(site: ComposeSite, *wanted: str) -> bool:
+    """Whether the doctor inside finds at least one good check for each beginning of a name, and two workers."""
+    try:
+        names = [c["name"] for c in site.isched("doctor", "--server")["checks"] if c["level"] == "ok"]
+    except AssertionError:  # it ends with 1 while something is bad
+        return False
+    return all(any(n.startswith(w) for n in names) for w in wanted) and sum(n.startswith("worker ") for n in names) == 2
+
+
+def test_the_compose_file_starts_a_centre(composed: ComposeSite):
+    """Every part comes up in whatever order; a request through the proxy, an event through the broker; what was said stays over a restart."""
+    composed.up()
+    until(lambda: answers(composed), "nobody answers behind the proxy", composed.told, limit_s=180)
+    for part in ("database", "service"):
+        composed.podman("healthcheck", "run", composed.container(part))
+    composed.isched("admin", "user", "add", "ada", "--role", "centre_admin")
+    token = composed.isched("admin", "token", "create", "ada", "--scope", "read", "--scope", "write", "--scope", "admin")["secret"]
+    until(lambda: good(composed, "database", "server's key", "broker"), "the doctor inside is not content", composed.told, limit_s=180)
+
+    with composed.client(token) as client:
+        workload = {"command": ["sleep", "1"], "directory": "/tmp", "samples": 1000, "epochs": 2}
+        figures = '[[given]]\nrun = "10m"\nhost_memory = "1G"\nwait = "1m"\n'
+        plan = client.post("/v1/plans", json={"workload": workload, "assume": figures}).json()
+        run = client.post("/v1/runs", json={"plan": plan["id"]}).json()["run"]["id"]
+        job = client.post(f"/v1/runs/{run}/token").json()["token"]
+        sent = ["podman", "exec", "-i", composed.container("ingest"), "/opt/ischeduler/bin/python", "-c", SEND, run]
+        subprocess.run(sent, input=job, text=True, capture_output=True, timeout=60, check=True)
+        until(lambda: len(accuracies(client, run)) == 5, "the ingest stores no event", composed.told, limit_s=180)
+        origins = {line["origin"] for line in client.get("/v1/admin/audit").json()["lines"] if line["what"].startswith("run.")}
+        assert origins == {f"{composed.subnet}.1"}  # this host as the network sees it, not the proxy
+
+    composed.down()
+    composed.up()
+    until(lambda: answers(composed), "nobody answers after a restart", composed.told, limit_s=180)
+    with composed.client(token) as client:
+        assert [m["accuracy"] for m in accuracies(client, run)] == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert token not in composed.told()
+
+
+def accuracies(client: httpx.Client, run: str) -> list[dict[str, float]]:
+    return client.get(f"/v1/runs/{run}/messages/performance").json()["messages"]

@@ -76,8 +76,9 @@ class JobFolder:
         if state is JobState.RUNNING and not alive(keeper["supervisor"], keeper["supervisor_start"]):
             ended = self.read("end.json")  # it may have ended between the two looks
             state = JobState(ended["state"]) if ended else JobState.NODE_FAIL
+        waits_for = "" if state is not JobState.PENDING else "Dependency" if spec.after else "Resources"
         return JobStatus(
-            job_id=self.job_id, key=spec.key, state=state, raw_state=state.value.upper(), reason=ended.get("reason", ""),
+            job_id=self.job_id, key=spec.key, state=state, raw_state=state.value.upper(), reason=ended.get("reason", waits_for),
             partition=spec.partition, exit_code=ended.get("exit_code"), signal=ended.get("signal"),
             nodes=("localhost",) if started else (), submit_s=submitted.get("at"), start_s=started.get("at"), end_s=ended.get("at"),
             limit_s=spec.resources.walltime_s, max_rss_bytes=ended.get("peak_bytes"),

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from ischeduler.batch.local_jobs import JobFolder, JobFolders
 from ischeduler.batch.pilot_files import member_job, pilot_sign, read_json, status_of, write_json
+from ischeduler.batch.pilot_sweep import swept
 from ischeduler.batch.script import render_script
 from ischeduler.core.codec import from_plain, to_plain
 from ischeduler.core.durations import human
-from ischeduler.core.errors import BadInput, BatchUnavailable, SubmitRefused
+from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, SubmitRefused
 from ischeduler.core.jobs import JobRef, JobSpec, JobState, JobStatus, Observation, Probe
 from ischeduler.core.pilots import MemberJob, PilotOrders, PilotSign
 from ischeduler.core.pool import ANY, PREFIX, Pool, PoolPlace, cluster_of
@@ -141,17 +142,34 @@ class PilotBatch:
             if folder.is_dir() and not (folder / "ended.json").exists():
                 write_json(folder / "ended.json", {"at": self._clock.now()})
 
+    def sweep(self, before: float, done_with: Callable[[str], bool]) -> int:
+        """Take away segments that ended before then and whose key is done with, and closed pilots that ran none of those left."""
+        with self._lock():
+            return swept(self._root, before, done_with)
+
     def _all(self) -> Iterator[tuple[JobFolder, JobStatus]]:
         """Every segment with its status; what has ended is read once."""
-        for folder in self._folders.all():
-            known = self._over.get(folder.job_id)
+        folders = self._folders.all()
+        there = {f.job_id for f in folders}
+        self._over = {job_id: status for job_id, status in self._over.items() if job_id in there}
+        for folder in folders:
+            known = self._over.get(folder.job_id) or self._read(folder)
             if known is None:
-                if not (folder.path / "submit.json").exists():
-                    continue
-                known = status_of(folder, self._root / "pilots")
-                if known.state.ended:
-                    self._over[folder.job_id] = known
+                continue
+            if known.state.ended:
+                self._over[folder.job_id] = known
             yield folder, known
+
+    def _read(self, folder: JobFolder) -> JobStatus | None:
+        """None before it is written down, and where it was taken away just now."""
+        if not (folder.path / "submit.json").exists():
+            return None
+        try:
+            return status_of(folder, self._root / "pilots")
+        except (IschedError, KeyError, TypeError, ValueError):
+            if folder.path.exists():
+                raise
+            return None
 
     def _problem(self, job: JobSpec) -> str:
         r, types = job.resources, {p.type: p for p in self._places}

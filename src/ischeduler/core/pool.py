@@ -80,6 +80,7 @@ class Member:
     ``preemptible`` False: keeps its place once it runs (interactive, or not able to checkpoint). ``world_sizes``: the numbers of
     accelerators it may run on, () for the plan's own. ``service``: never ends by itself. ``figures`` are what its owner or an estimator said of its
     speed, ``observed`` what was seen of it. ``due_s``: what it was due at the last round's start; ``ahead``: who was served before it then.
+    ``note``: nodes on which it is slower than elsewhere, in words.
     ``nice``: what its waiting job ``nice_of`` was given last (mode 'steer').
     """
 

@@ -75,7 +75,8 @@ class Attempt:
     all others. ``last_try_at`` is when the submission was sent whose answer is not known yet, else None.
     ``ending`` says why the plane itself is ending the attempt ('' when it is not); ``nudged_at`` when it last said so.
     ``start_step``, ``step`` and ``checkpoint_step`` count steps of the whole run. Of a service: ``ready_at`` is when it was first
-    ready (the job's host's clock), ``serving`` whether it is, ``endpoint`` its ``host:port``, ``service_restarts`` its restarts in the job.
+    ready (the job's host's clock), ``serving`` whether it is, ``endpoint`` its ``host:port``, ``service_restarts`` its restarts in the job,
+    ``unready_since`` since when it lives without answering its probe (the job's host's clock; None while it answers).
     """
 
     number: int
@@ -129,6 +130,7 @@ class Attempt:
     serving: bool = False
     endpoint: str = ""
     service_restarts: int = 0
+    unready_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Service:
     ``ready_port`` 0 lets each job pick a free port, told as ``ISCHED_PORT`` and for ``{port}`` in the command. ``for_s``: ended
     that many seconds after it was ready for the first time. After ``restarts`` failures in a row within one job the job gives up.
     ``linger_s``: how long a predecessor goes on serving once its successor is ready. ``drain_s``: from SIGTERM to SIGKILL.
+    ``replace_after_s``: one that was ready and has not answered its probe for so long, though it lives, gets a successor (0: never).
     """
 
     ready_file: str = ""
@@ -27,6 +28,7 @@ class Service:
     restarts: int = 5
     linger_s: float = 5.0
     drain_s: float = 10.0
+    replace_after_s: float = 120.0
 
     def __post_init__(self) -> None:
         problem = _problem(self)
@@ -45,4 +47,6 @@ def _problem(s: Service) -> str:
         return f"a service for {s.for_s:g} s is none; give a time above zero."
     if s.restarts < 0 or s.linger_s < 0 or not s.drain_s > 0:
         return "restarts and linger cannot be negative, and drain must be above zero seconds."
+    if not 0 <= s.replace_after_s < float("inf"):
+        return f"replace_after of {s.replace_after_s:g} s is none; give a time, or 0 to leave a service that does not answer alone."
     return ""

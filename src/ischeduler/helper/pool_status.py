@@ -162,7 +162,7 @@ def _member_row(member: Member, pool: Pool, run: Run | None, jobs: Sequence[Memb
     )  # fmt: skip
     span_s = max(LEAST_SPAN_S, (pool.accounted_to or now) - member.joined_at)
     rates = steps_per_s(member, gpus, last.confined if last is not None else "", pool, known)  # pyright: ignore[reportArgumentType]
-    remarks = [c.text for c in corrections(member, pool)]
+    remarks = [c.text for c in corrections(member, pool)] + ([member.note] if member.note else [])
     return MemberRow(
         member.run_id, "" if run is None else run.plan.workload.name, state, running.type if running is not None else "",
         running.node if running is not None else "", member.weight, dict(member.share), {t: s / span_s for t, s in member.promised_s.items()},

@@ -13,8 +13,8 @@ from ischeduler.helper.suggest import did_you_mean
 
 FLAT = ("ready_file", "ready_port", "ready_url", "serve_for")
 """Workload fields that belong to the service; any of them makes one."""
-_PARTS = ("ready_file", "ready_port", "ready_url", "for", "restarts", "linger", "drain")
-_TIMES = {"for": "for_s", "linger": "linger_s", "drain": "drain_s"}
+_PARTS = ("ready_file", "ready_port", "ready_url", "for", "restarts", "linger", "drain", "replace_after")
+_TIMES = {"for": "for_s", "linger": "linger_s", "drain": "drain_s", "replace_after": "replace_after_s"}
 
 
 def read_service(value: Any) -> Service | None:

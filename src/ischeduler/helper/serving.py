@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,17 @@ def service_settings(config: Config) -> ServiceSettings:
         key=read_key(key_path(config)), public_url=public_url(config), oidc=oidc, tapis=_tapis(config),
         origins=tuple(config["serve.origins"]), open_registration=config["serve.open_registration"], rate=config["serve.rate"] or 0.0,
         burst=config["serve.burst"] or 1.0, plan_age_s=config["plan.max_age"], webhook_hosts=tuple(config["serve.webhook_hosts"]),
-        trusted_proxies=tuple(config["serve.trusted_proxies"]), extra=_extras(config, (oidc.client_secret,) if oidc else ()),
+        trusted_proxies=_proxies(config), extra=_extras(config, (oidc.client_secret,) if oidc else ()),
     )  # fmt: skip
+
+
+def _proxies(config: Config) -> tuple[str, ...]:
+    for given in config["serve.trusted_proxies"]:
+        try:
+            ipaddress.ip_network(given, strict=False)
+        except ValueError:
+            raise ConfigError(f"serve.trusted_proxies takes addresses and networks such as 10.89.0.0/24, got '{given[:60]}'.") from None
+    return tuple(config["serve.trusted_proxies"])
 
 
 def _extras(config: Config, secrets: tuple[str, ...]) -> dict[str, object]:

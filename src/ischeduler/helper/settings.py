@@ -137,7 +137,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("serve.rate", "number", 20.0, "requests a second and user that are answered in the long run; 0: no limit"),
     Setting("serve.burst", "number", 60.0, "requests that a user may send at once"),
     Setting("serve.webhook_hosts", "list", (), "hosts with private addresses that webhooks may call"),
-    Setting("serve.trusted_proxies", "list", (), "addresses of proxies whose X-Forwarded-For is believed"),
+    Setting("serve.trusted_proxies", "list", (), "addresses or networks (10.89.0.0/24) of proxies whose X-Forwarded-For is believed"),
     Setting("serve.metrics_port", "integer", 0, "port of this process's own for Prometheus' metrics (service and plane workers); 0: none"),
     Setting("serve.metrics_host", "text", "127.0.0.1", "the address of that port"),
     Setting("serve.metrics_token_file", "path", "", "file (mode 600) with the token that opens /metrics of the service; empty: no such page"),

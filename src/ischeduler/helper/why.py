@@ -9,7 +9,7 @@ from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.core.snapshot import QueueSnapshot
-from ischeduler.plane.services import serving
+from ischeduler.plane.services import hung, hung_s, hung_words, serving
 from ischeduler.planning.pending import Waiting, why_pending
 
 NOTHING = "Act: nothing needed."
@@ -42,7 +42,7 @@ def _lines(run: Run, now: float, snapshot: QueueSnapshot | None, better: Plan | 
     if run.state is RunState.UNKNOWN or run.query_failures:
         return _unanswered(run, now)
     if attempt is not None and attempt.state is JobState.PENDING:
-        return _waiting(run, attempt, now, snapshot, better)
+        return [*_silent_before(run, attempt), *_waiting(run, attempt, now, snapshot, better)]
     if attempt is not None and attempt.state is JobState.RUNNING:
         return _running(run, attempt, now)
     return _between(run, now)
@@ -86,13 +86,23 @@ def _running(run: Run, attempt: Attempt, now: float) -> list[str]:
 
 def _serving(run: Run, attempt: Attempt, now: float, head: str) -> list[str]:
     up = serving(run)
-    lines = [f"{head}: " + (f"serves at {up.endpoint}." if up is not None else "not ready yet.")]
+    silent_s = hung_s(attempt)
+    quiet = "not ready yet." if silent_s is None else f"it lives, but has not answered its probe for {human(silent_s)}."
+    lines = [f"{head}: " + (f"serves at {up.endpoint}." if up is not None else quiet), *_silent_before(run, attempt)]
+    service = run.plan.workload.service
+    if silent_s is not None and service is not None and service.replace_after_s > 0:
+        lines.append(f"A successor is queued once it has not answered for {human(service.replace_after_s)}, and takes over when it is ready.")
     if attempt.service_restarts:
         lines.append(f"Started again {attempt.service_restarts} time(s) in this job: {run.message}.")
     if attempt.started_at is not None:
         left = attempt.started_at + attempt.resources.walltime_s - now
         lines.append(f"Its limit is in {human(max(0.0, left))}; a successor is queued ahead, and it leaves when that one is ready.")
     return lines
+
+
+def _silent_before(run: Run, attempt: Attempt) -> list[str]:
+    """Of predecessors that hang, which is what the newest job is for."""
+    return [f"{hung_words(a).capitalize()}." for a in run.attempts if a.number < attempt.number and hung(run, a)]
 
 
 def _between(run: Run, now: float) -> list[str]:

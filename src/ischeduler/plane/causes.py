@@ -29,6 +29,7 @@ _NODE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL"})
 _ENDINGS: dict[str, Cause] = {
     "user": Cause.CANCELLED, "deadline": Cause.CANCELLED, "budget": Cause.CANCELLED, "closing": Cause.SUPERSEDED,
     "superseded": Cause.SUPERSEDED, "handed_over": Cause.SUPERSEDED, "moved": Cause.MOVED, "stuck": Cause.MOVED, "stalled": Cause.STALLED,
+    "hung": Cause.STALLED,
 }
 
 

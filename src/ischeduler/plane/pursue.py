@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run, RunState
@@ -25,7 +26,7 @@ from ischeduler.plane.reactions import end_as
 from ischeduler.plane.reestimate import training_left
 from ischeduler.plane.reschedule import RESCHEDULE
 from ischeduler.plane.segments import job_spec, least_s, next_walltime_s
-from ischeduler.plane.services import LEAST_SEGMENT_S, failed_attempts, is_service, outlasts
+from ischeduler.plane.services import LEAST_SEGMENT_S, failed_attempts, hung, hung_words, is_service, outlasts
 
 HAND_OVER_MAX = 2
 LOOK_ELSEWHERE_TRIES = 2
@@ -91,7 +92,8 @@ def _wanted(run: Run, now: float, policy: Policy, succeed_at: float | None) -> b
     newest = living[-1]
     if len(living) >= HAND_OVER_MAX or newest.state is not JobState.RUNNING or newest.ending or run.query_failures:
         return False
-    if succeed_at is not None and succeed_at <= now and _outlasts(run, newest):
+    due = hung(run, newest) or (succeed_at is not None and succeed_at <= now)
+    if due and _outlasts(run, newest):
         return True
     return policy.relay and saved_and_leaving(newest) and progressed(run, newest) and run.move_to is None
 
@@ -126,8 +128,11 @@ def _create(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, ..
     )
     later = run.replan_after if run.replan_after is not None else now + policy.replan_first_s
     run = replace(run, attempts=(*run.attempts, attempt), not_before=None, replan_after=later)
-    where = {"attempt": number, "key": attempt.key, "where": plan.where, "walltime_s": attempt.resources.walltime_s}
-    return run, (Note("attempt", where),)
+    where: dict[str, Any] = {"attempt": number, "key": attempt.key, "where": plan.where, "walltime_s": attempt.resources.walltime_s}
+    silent = next((a for a in alive_attempts(run)[:-1] if hung(run, a)), None)
+    if silent is None:
+        return run, (Note("attempt", where),)
+    return replace(run, message=hung_words(silent)), (Note("attempt", {**where, "why": hung_words(silent)}),)
 
 
 def _room(run: Run, now: float) -> tuple[float, str]:

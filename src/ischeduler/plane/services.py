@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from ischeduler.core.jobs import Cause
+from ischeduler.core.durations import human
+from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.run import Attempt, Run, RunState
 
 STEADY_S = 60.0
 """A job whose service was ready for so long has done its part, however it ended."""
 LEAST_SEGMENT_S = 30.0
+ALONE_S = 30.0
+"""A successor that still waits after so long may wait for what its hung predecessor holds."""
 
 
 def is_service(run: Run) -> bool:
@@ -47,6 +50,36 @@ def outlasts(run: Run, newest: Attempt) -> bool:
     return started is None or deadline is None or deadline > started + newest.resources.walltime_s
 
 
+def hung_s(attempt: Attempt) -> float | None:
+    """For how long the service has lived without answering its probe, as of its job's last word; None while it answers or never has.
+
+    Both times are the job's host's.
+    """
+    over = attempt.ended_seen_at is not None or attempt.exit_reason != "" or attempt.state is not JobState.RUNNING
+    if over or attempt.unready_since is None or attempt.heard_at is None:
+        return None
+    return max(0.0, attempt.heard_at - attempt.unready_since)
+
+
+def hung(run: Run, attempt: Attempt) -> bool:
+    """Whether a job's service has not answered for so long that another is to take its place."""
+    service, silent_s = run.plan.workload.service, hung_s(attempt)
+    return service is not None and silent_s is not None and service.replace_after_s > 0 and silent_s >= service.replace_after_s
+
+
+def in_the_way(attempt: Attempt, successor: Attempt, now: float) -> bool:
+    """Whether a hung job's accelerators are probably what its successor waits for: the queue says so, or it has waited for a while."""
+    if successor.number <= attempt.number or successor.ended_seen_at is not None or successor.state is JobState.RUNNING:
+        return False
+    full = successor.job_id is not None and (successor.reason.startswith("Resources") or "Limit" in successor.reason)
+    return full or now - successor.created_at >= ALONE_S
+
+
+def hung_words(attempt: Attempt) -> str:
+    """What to say of a job whose service does not answer."""
+    return f"the service has not answered in job {attempt.number} for {human(hung_s(attempt) or 0.0)} though it lives: another takes its place"
+
+
 def settings_text(run: Run) -> str:
     """What the wrapper in the job is told, as JSON; '' for a training."""
     service = run.plan.workload.service
@@ -55,6 +88,7 @@ def settings_text(run: Run) -> str:
     return json.dumps({
         "ready_file": service.ready_file, "ready_port": service.ready_port, "ready_url": service.ready_url,
         "restarts": service.restarts, "linger_s": service.linger_s, "drain_s": service.drain_s,
+        "replace_after_s": service.replace_after_s,
     })
 
 

@@ -20,7 +20,7 @@ _FRESH: dict[str, Any] = {
     "spool_started": False, "seq": 0, "checkpointing": False, "signalled": "", "finished": False, "exit_code": None,
     "exit_reason": "", "oom_text": "", "oom_where": "", "spool_started_at": None, "heard_at": None, "progressed_at": None,
     "absent_since": None, "startup_s": None, "log_read": False, "signal": None, "started_at": None, "ended_at": None, "ready_at": None,
-    "serving": False, "endpoint": "", "service_restarts": 0,
+    "serving": False, "endpoint": "", "service_restarts": 0, "unready_since": None,
 }
 
 
@@ -205,12 +205,21 @@ def _ready(run: Run, attempt: Attempt, event: Event) -> Run:
         startup_s = max(0.0, event.at - attempt.spool_started_at)
     return change(
         run, attempt.number, ready_at=event.at if attempt.ready_at is None else attempt.ready_at, serving=alive(attempt),
-        endpoint=f"{host}:{port}" if port else host, startup_s=startup_s,
+        endpoint=f"{host}:{port}" if port else host, startup_s=startup_s, unready_since=None,
     )
 
 
 def _not_serving(run: Run, attempt: Attempt, event: Event) -> Run:
-    return change(run, attempt.number, serving=attempt.serving and event.seq <= attempt.seq)
+    if event.seq <= attempt.seq:
+        return run
+    return change(run, attempt.number, serving=False, unready_since=None)
+
+
+def _unready(run: Run, attempt: Attempt, event: Event) -> Run:
+    if event.seq <= attempt.seq:
+        return run
+    since = event.data.get("since")
+    return change(run, attempt.number, serving=False, unready_since=float(since) if isinstance(since, (int, float)) else event.at)
 
 
 def _restarting(run: Run, attempt: Attempt, event: Event) -> Run:
@@ -219,13 +228,13 @@ def _restarting(run: Run, attempt: Attempt, event: Event) -> Run:
     code, failures, most = (_whole(event.data, name) for name in ("code", "failures", "of"))
     text = f"the service ended with exit code {code}; started again ({failures} of at most {most} failures in a row)"
     run = replace(run, message=text)
-    return change(run, attempt.number, serving=False, service_restarts=attempt.service_restarts + 1)
+    return change(run, attempt.number, serving=False, unready_since=None, service_restarts=attempt.service_restarts + 1)
 
 
 _HANDLERS: dict[str, Callable[[Run, Attempt, Event], Run]] = {
     "started": _started, "resumed": _resumed, "progress": _progress, "checkpointing": _checkpointing,
     "checkpoint": _checkpoint, "checkpoint_failed": _checkpoint_failed, "heartbeat": _heartbeat, "signal": _signal,
-    "oom": _oom, "finished": _finished, "exit": _exit, "ready": _ready, "unready": _not_serving, "leaving": _not_serving,
+    "oom": _oom, "finished": _finished, "exit": _exit, "ready": _ready, "unready": _unready, "leaving": _not_serving,
     "restarting": _restarting,
 }
 

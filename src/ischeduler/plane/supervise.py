@@ -11,11 +11,11 @@ from ischeduler.plane.attempts import alive_attempts, by_number, change, spent, 
 from ischeduler.plane.causes import NEVER_SENT
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.reschedule import NODE_LOST, RESCHEDULE, due
-from ischeduler.plane.services import is_service
+from ischeduler.plane.services import hung, in_the_way, is_service
 
 HARD = frozenset({"user", "superseded", "closing", "stuck"})
 """Endings that need no checkpoint first; the others are asked to save, and cancelled only when they do not."""
-_RANK = ("", "moved", "stuck", "stalled", "budget", "handed_over", "deadline", "superseded", "closing", "user")
+_RANK = ("", "moved", "stuck", "stalled", "hung", "budget", "handed_over", "deadline", "superseded", "closing", "user")
 _NO_NODE = ("ReqNodeNotAvail", "BadConstraints", "NodeDown", "Nodes required for job are DOWN")
 _NO_PLACE = (
     "PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "InvalidAccount", "InvalidQOS",
@@ -93,6 +93,8 @@ def _ending(run: Run, attempt: Attempt, now: float, policy: Policy) -> str:
         return "budget"
     if stalled(run, attempt):
         return "stalled"
+    if newest is not None and hung(run, attempt) and in_the_way(attempt, newest, now):
+        return "hung"
     if _without_nodes(run, attempt, now, policy):
         return "stuck"
     return "moved" if run.move_to is not None else ""

@@ -58,13 +58,15 @@ class BodyLimit:
         most = max(self._most, EVENT_BODY_BYTES) if scope["path"].endswith("/events") else self._most
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
         if not declared.isdigit() or int(declared) > most:
+            await _drain(receive)
             await _refuse(send, most)
             return
-        read, refused, started = 0, False, False
+        read, refused, started, more = 0, False, False, True
 
         async def counted() -> Message:
-            nonlocal read, refused
+            nonlocal read, refused, more
             message = await receive()
+            more = bool(message.get("more_body"))
             read += len(message.get("body", b"")) if message["type"] == "http.request" else 0
             if read > most:
                 refused = True
@@ -80,7 +82,18 @@ class BodyLimit:
 
         await self._app(scope, counted, watched)
         if refused and not started:
+            if more:
+                await _drain(receive)
             await _refuse(send, most)
+
+
+async def _drain(receive: Receive) -> None:
+    """Read on and forget, as far as a body may be anywhere: a proxy that is hung up on while it sends tells its client 502, not 413."""
+    read, more = 0, True
+    while more and read <= EVENT_BODY_BYTES:
+        message = await receive()
+        read += len(message.get("body", b""))
+        more = bool(message.get("more_body"))
 
 
 async def _refuse(send: Send, most: int) -> None:

@@ -33,7 +33,7 @@ class ServiceSettings:
     ``key`` is the server's secret (32 bytes or more) from which all others are derived. ``public_url`` is how browsers and jobs
     reach the service. ``origins`` are the web origins whose pages may call the API. ``open_registration`` makes a user at the
     first sign-in through OIDC or Tapis; without it an administrator adds people. ``webhook_hosts`` are inside names that a
-    webhook may call although their addresses are private.
+    webhook may call although their addresses are private. ``trusted_proxies`` are addresses and networks (``10.89.0.0/24``).
     """
 
     key: bytes = field(repr=False)

@@ -59,27 +59,43 @@ class Step:
         if self._asked_at is not None and now - self._asked_at < ASK_AGAIN_S:
             return
         self._asked_at = now
-        place, attempt = self.folder.variables.get("ISCHED_RUN_DIR"), self.folder.variables.get("ISCHED_ATTEMPT", "")
-        if not place or not attempt.isdigit():
+        member = self._member()
+        if member is not None:
+            run_dir, token = member
+            run_dir.write_control(token, "stop")  # the wrapper looks every other second; the signal wakes it
+        self._warn()
+
+    def _warn(self) -> bool:
+        """SIGUSR2, to the wrapper alone once it has spoken: srun would signal everybody, and kill what is still starting.
+
+        False while there is nobody to hear it.
+        """
+        member = self._member()
+        claim = member[0].read_claim(member[1]) if member is not None else None
+        if member is not None and claim is None:
+            return False
+        if claim is None or claim.host != os.uname().nodename:
             self._send(signal.SIGUSR2)
-            return
-        run_dir, token = RunDir(Path(place)), Token(int(attempt), 0)
-        run_dir.write_control(token, "stop")
-        claim = run_dir.read_claim(token)
-        if claim is not None and claim.host == os.uname().nodename:
-            # The wrapper looks at the control word every other second; this wakes it, and it alone: srun would signal everybody.
-            with suppress(OSError):
-                os.kill(claim.pid, signal.SIGUSR2)
+            return True
+        with suppress(OSError):
+            os.kill(claim.pid, signal.SIGUSR2)
+        return True
+
+    def _member(self) -> tuple[RunDir, Token] | None:
+        """Where a member's wrapper speaks and listens; None for what is no member's training."""
+        place, attempt = self.folder.variables.get("ISCHED_RUN_DIR"), self.folder.variables.get("ISCHED_ATTEMPT", "")
+        return (RunDir(Path(place)), Token(int(attempt), 0)) if place and attempt.isdigit() else None
 
     def attend(self, now: float, *, hurry: bool) -> None:
         """Pass on signals and cancels, and keep the limit."""
         for name in self.folder.signals():
             number = getattr(signal, f"SIG{name}", None)
-            if isinstance(number, signal.Signals):
+            if number is signal.SIGUSR2:
+                self._warn()
+            elif isinstance(number, signal.Signals):
                 self._send(number)
-        if self._warn_at is not None and now >= self._warn_at:
+        if self._warn_at is not None and now >= self._warn_at and self._warn():
             self._warn_at = None
-            self._send(signal.SIGUSR2)
         why = "cancelled" if self.folder.cancelled() else "timeout" if now >= self._ends_at or hurry else ""
         if why and not self._why:
             self._why, self._told_at = why, now
@@ -121,8 +137,8 @@ class Step:
 
     def _spool(self) -> Path | None:
         """Where the wrapper speaks, once it has claimed the attempt; None for what is no member's training."""
-        place, attempt = self.folder.variables.get("ISCHED_RUN_DIR"), self.folder.variables.get("ISCHED_ATTEMPT", "")
-        return RunDir(Path(place)).spool(Token(int(attempt), 0)) if place and attempt.isdigit() else None
+        member = self._member()
+        return None if member is None else member[0].spool(member[1])
 
     def _send(self, number: int) -> None:
         if self._process is not None:

@@ -35,6 +35,7 @@ class Settings:
     restarts: int = 5
     linger_s: float = 5.0
     drain_s: float = 10.0
+    replace_after_s: float = 120.0
 
 
 def settings_from_environ(environ: Mapping[str, str]) -> Settings | None:
@@ -52,6 +53,7 @@ def settings_from_environ(environ: Mapping[str, str]) -> Settings | None:
             restarts=int(given.get("restarts", 5)),
             linger_s=float(given.get("linger_s", 5.0)),
             drain_s=float(given.get("drain_s", 10.0)),
+            replace_after_s=float(given.get("replace_after_s", 120.0)),
         )
     except (ValueError, TypeError, AttributeError) as error:
         say(f"ISCHED_SERVICE cannot be read ({error}): run without hand-over")

@@ -47,6 +47,7 @@ class ServiceSupervisor(Supervisor):
         self._port: int | None = None
         self._prober: Prober | None = None
         self._was_ready, self._ready_since_s = False, 0.0
+        self._silent_since: float | None = None
         self._failures = 0
         self._resume_s = 0.0
 
@@ -77,6 +78,7 @@ class ServiceSupervisor(Supervisor):
         self._command = tuple(word.replace("{port}", str(self._port or "")) for word in self._identity.command)
         self._pending.clear()
         self._kill_plan, self._oom, self._was_ready = [], False, False
+        self._silent_since = None
         self._prober = Prober(probe_of(settings, self._port, file if settings.ready_file else None))
         return own
 
@@ -187,13 +189,23 @@ class ServiceSupervisor(Supervisor):
             super()._forward(signal.SIGTERM)
 
     def _note_readiness(self, now_s: float) -> None:
+        if self._prober is not None and not self._leaving and self._silent_since is not None:
+            self._say_again()
         if self._prober is None or self._prober.ready == self._was_ready or self._leaving:
             return
         if not self._prober.ready:
-            self._was_ready = False
+            self._was_ready, self._silent_since = False, self._prober.missed_since
             self._emit("unready", since=round(self._prober.missed_since, 3))
         elif self._publish():
-            self._was_ready, self._ready_since_s = True, now_s
+            self._was_ready, self._ready_since_s, self._silent_since = True, now_s, None
+
+    def _say_again(self) -> None:
+        """Once more when it is time for another to take its place: the plane need not wait for the next heartbeat."""
+        assert self._silent_since is not None
+        if self._prober is None or self._prober.ready or time.time() < self._silent_since + self._settings.replace_after_s + _LOOK_S:
+            return
+        self._emit("unready", since=round(self._silent_since, 3))
+        self._silent_since = None
 
     def _publish(self) -> bool:
         """Become the one that clients find; False where a newer one is ready already, or nothing can be written now."""

@@ -15,6 +15,8 @@ from ischeduler.core.event import Event
 from ischeduler.core.jobs import Cause, JobState, Resources
 from ischeduler.core.run import Attempt, Caps, Run, RunState
 from ischeduler.core.service import Service
+from ischeduler.helper.service_fields import read_service
+from ischeduler.helper.why import explain_run
 from ischeduler.plane.actions import CancelJob, Control, SignalJob, Submit
 from ischeduler.plane.availability import availability
 from ischeduler.plane.decide import decide
@@ -179,3 +181,75 @@ def test_up_and_interrupted_make_up_all_the_time(lives: list[tuple[float, float]
 def test_bad_services_are_refused_in_a_sentence(fields: dict[str, Any], words: str):
     with pytest.raises(BadInput, match=words):
         Service(**fields)
+
+
+def silent(after_s: float = 120.0, heard_s: float = 130.0, **changes: Any) -> Run:
+    """A service that was ready, and has not answered since T0 + 100 though its job beats."""
+    first = attempt(1, **{"ready_at": T0 + 20, "unready_since": T0 + 100, "heard_at": T0 + 100 + heard_s, **changes})
+    return service_run(first, replace_after_s=after_s)
+
+
+@pytest.mark.parametrize(
+    ("run", "wanted"),
+    [
+        (silent(), True), (silent(heard_s=119.0), False), (silent(after_s=0.0), False), (silent(after_s=300.0), False),
+        (silent(unready_since=None), False), (silent(exit_reason="left"), False), (silent(ending="user"), False),
+    ],
+)  # fmt: skip
+def test_a_service_that_lives_without_answering_gets_a_successor_in_time(run: Run, wanted: bool):
+    after, actions = decide(run, Tick(), T0 + 240)
+    assert [a.number for a in actions if isinstance(a, Submit)] == ([2] if wanted else [])
+    if wanted:
+        assert "has not answered in job 1 for 2m" in after.message
+        assert after.attempts[0].ending == ""
+        assert len(decide(after, Tick(), T0 + 241)[0].attempts) == 2
+
+
+def test_only_three_failed_probes_in_a_row_count_and_an_answer_takes_it_back():
+    run = service_run(attempt(1, serving=True, ready_at=T0 + 20))
+    run, _ = decide(run, JobEvent(said("unready", T0 + 110, seq=5, since=T0 + 100)), T0 + 110)
+    assert (run.attempts[0].unready_since, run.attempts[0].serving) == (T0 + 100, False)
+    answered, _ = decide(run, JobEvent(said("ready", T0 + 115, seq=6, host="n1", port=1)), T0 + 115)
+    assert answered.attempts[0].unready_since is None
+    late, actions = decide(answered, JobEvent(said("heartbeat", T0 + 400, seq=7)), T0 + 400)
+    assert not [a for a in actions if isinstance(a, Submit)]
+    assert late.attempts[0].serving
+    late, actions = decide(run, JobEvent(said("heartbeat", T0 + 400, seq=7)), T0 + 400)
+    assert [a.number for a in actions if isinstance(a, Submit)] == [2]
+
+
+def test_a_hung_job_makes_room_when_its_successor_cannot_start_beside_it():
+    run, _ = decide(silent(), Tick(), T0 + 240)
+
+    def queued(**changes: Any) -> Run:
+        second = replace(run.attempts[1], state=JobState.PENDING, job_id="102", last_try_at=None, submitted_at=T0 + 240, **changes)
+        return replace(run, attempts=(run.attempts[0], second))
+
+    patient, _ = decide(queued(reason="Priority"), Tick(), T0 + 250)
+    assert patient.attempts[0].ending == ""
+    for full in (decide(queued(reason="Resources"), Tick(), T0 + 250)[0], decide(queued(), Tick(), T0 + 271)[0]):
+        assert full.attempts[0].ending == "hung"
+        gone = replace(full.attempts[0], state=JobState.FAILED, exit_code=85, exit_reason="left", ended_seen_at=T0 + 290, ended_at=T0 + 290)
+        after, actions = decide(replace(full, attempts=(gone, full.attempts[1])), Tick(), T0 + 300)
+        assert (after.attempts[0].cause, after.verdict) == (Cause.STALLED, None)
+        assert not [a for a in actions if isinstance(a, CancelJob)]
+    runs, _ = decide(queued(spool_started=True, started_at=T0 + 245), Tick(), T0 + 250)
+    starting = replace(runs, attempts=(runs.attempts[0], replace(runs.attempts[1], state=JobState.RUNNING)))
+    assert decide(starting, Tick(), T0 + 400)[0].attempts[0].ending == ""
+
+
+def test_why_tells_of_a_service_that_does_not_answer():
+    words = explain_run(silent(after_s=300.0), T0 + 240)
+    assert "it lives, but has not answered its probe for 2m" in words
+    assert "A successor is queued once it has not answered for 5m" in words
+    replaced, _ = decide(silent(), Tick(), T0 + 240)
+    second = replace(replaced.attempts[1], state=JobState.PENDING, job_id="102", last_try_at=None)
+    words = explain_run(replace(replaced, attempts=(replaced.attempts[0], second)), T0 + 245)
+    assert "The service has not answered in job 1" in words
+
+
+def test_a_time_to_be_replaced_is_read_and_refused_like_the_others():
+    assert read_service({"replace_after": "5m"}) == Service(replace_after_s=300.0)
+    with pytest.raises(BadInput, match="replace_after of -1 s is none"):
+        Service(replace_after_s=-1.0)
+    assert '"replace_after_s": 120.0' in job_spec(service_run(attempt(1)), attempt(1)).variables["ISCHED_SERVICE"]

@@ -13,6 +13,7 @@ from ischeduler.core.pilots import MemberJob, PilotSign
 from ischeduler.core.pool import Member, Pilot, Pool, PoolPlace, PoolState, RateFigure
 from ischeduler.plane.pools.decide import check_policy, decide, next_tick_s
 from ischeduler.plane.pools.seen import AskPilot, ClosePilot, MemberSeen, PilotRun, ReleasePilot, Seen, Steps
+from ischeduler.policies.stragglers import Straggler
 
 ROUND_S = 100.0
 
@@ -283,3 +284,61 @@ def test_policies_that_share_accelerators_are_not_for_live_pools():
         check_policy("max_min_fairness_packed")
     with pytest.raises(BadInput, match="did you mean"):
         check_policy("max_min_fairnes")
+
+
+def crawls(run_id: str, node: str) -> dict[str, tuple[Straggler, ...]]:
+    return {run_id: (Straggler(run_id, "v100", node, 2.0, 9, 0.002),)}
+
+
+class TwoNodes(World):
+    """Two pilots of one type, on the nodes n1 and n2, with members that crawl on the first."""
+
+    def __init__(self, *members: Member, slow: dict[str, tuple[Straggler, ...]]) -> None:
+        places = (PoolPlace("v100", "c", "gpu", count=2), PoolPlace("k80", "c", "old", count=1))
+        self.slow: dict[str, tuple[Straggler, ...]] = {}
+        super().__init__(replace(a_pool(*members), places=places), pilots=())
+        for number in (1, 2):
+            self.up("v100", number)
+        self.signs = [replace(s, node=f"n{i}") for i, s in enumerate(self.signs, 1)]
+        self.slow = slow
+
+    def seen(self) -> Seen:
+        return replace(super().seen(), slow=self.slow)
+
+    def nodes(self) -> dict[str, str]:
+        return {j.run_id: j.node for j in self.jobs.values() if j.running}
+
+
+def test_nobody_is_placed_on_a_node_it_crawls_on_while_another_is_free():
+    world = TwoNodes(a_member("r-a", slow=0.0), slow=crawls("r-a", "n1"))
+    world.tick()
+    assert world.nodes() == {"r-a": "n2"}
+    assert "n1 is 2.00 times slower for r-a" in world.pool.members[0].note
+
+
+def test_a_member_leaves_a_slow_node_when_a_round_begins_and_not_before():
+    world = TwoNodes(a_member("r-a", slow=0.0), slow={})
+    world.tick()
+    assert world.nodes() == {"r-a": "n1"}
+    world.slow = crawls("r-a", "n1")
+    world.tick(10.0)
+    assert world.nodes() == {"r-a": "n1"}
+    world.tick(ROUND_S)
+    world.tick(1.0)
+    assert world.nodes() == {"r-a": "n2"}
+    world.slow = {}
+    world.tick(ROUND_S)
+    assert (world.nodes(), world.pool.members[0].note) == ({"r-a": "n2"}, "")
+
+
+@pytest.mark.parametrize("changes", [{}, {"preemptible": False}])
+def test_a_slow_node_is_better_than_none_and_who_cannot_be_interrupted_stays(changes: dict[str, Any]):
+    others = () if changes else (a_member("r-b", slow=0.0),)
+    world = TwoNodes(a_member("r-a", slow=0.0, **changes), *others, slow={})
+    world.tick()
+    before = world.nodes()
+    world.slow = crawls("r-a", before["r-a"])
+    for _ in range(3):
+        world.tick(ROUND_S)
+    assert world.nodes() == before
+    assert len(before) == 1 + len(others)

@@ -111,6 +111,23 @@ def test_kubernetes_refers_to_what_it_declares() -> None:
             assert {container[k]["httpGet"]["port"] for k in ("readinessProbe", "livenessProbe") if k in container} <= ports
 
 
+@pytest.mark.parametrize("document", [d for d in CLUSTER if d["kind"] != "Kustomization"], ids=lambda d: f"{d['kind']}-{d['metadata']['name']}")
+@pytest.mark.parametrize("version", ["1.29", "1.33", "latest"])
+def test_kubernetes_takes_them(document: dict[str, Any], version: str) -> None:
+    """By the schemas of Kubernetes' own API, where an unknown field is an error, too."""
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed: pip install -e '.[dev]'")
+    validator.validate(document, validator.latest_version() if version == "latest" else version, strict=True)
+
+
+def test_kubernetes_schemas_see_a_slip() -> None:
+    """The check above can fail: a field that is misspelt, a number where a word belongs."""
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed: pip install -e '.[dev]'")
+    whole = next(d for d in CLUSTER if d["kind"] == "Deployment")
+    for wrong in ({**whole["spec"], "replica": 2}, {**whole["spec"], "replicas": "two"}):
+        with pytest.raises(validator.ValidationError):
+            validator.validate({**whole, "spec": wrong}, validator.latest_version(), strict=True)
+
+
 def test_health_paths_are_the_services_own() -> None:
     from ischeduler.service.api.health import router
 
@@ -129,6 +146,52 @@ def test_the_images_install_extras_that_exist() -> None:
         assert set((wanted[1] or wanted[2]).split(",")) <= set(extras), name
         for source in re.findall(r"^(?:COPY|   ) ?((?:pyproject|constraints|README|LICENSE|src)\S*)", text, re.MULTILINE):
             assert (ROOT / source).exists(), source
+
+
+def definition() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The Apptainer definition's header and its sections' lines, by its grammar: ``Key: value`` lines, then ``%name`` sections."""
+    header: dict[str, str] = {}
+    sections: dict[str, list[str]] = {}
+    for line in (DEPLOY / "image" / "ischeduler.def").read_text().splitlines():
+        text = line.strip()
+        if text.startswith("%"):
+            sections[text[1:]] = []
+        elif text and not text.startswith("#") and sections:
+            sections[list(sections)[-1]].append(text)
+        elif text and not text.startswith("#"):
+            key, value = text.split(":", 1)
+            header[key.lower()] = value.strip()
+    return header, sections
+
+
+def containerfile() -> dict[str, list[str]]:
+    """The arguments of the Containerfile's instructions, lines joined, its own ARGs put in."""
+    text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", (DEPLOY / "image" / "Containerfile").read_text(), flags=re.MULTILINE))
+    for name, value in re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE):
+        text = text.replace(f"${{{name}}}", value)
+    found: dict[str, list[str]] = {}
+    for line in filter(None, text.splitlines()):
+        instruction, words = line.split(" ", 1)
+        found.setdefault(instruction, []).append(words)
+    return found
+
+
+def test_the_apptainer_definition_makes_what_the_containerfile_makes() -> None:
+    """No Apptainer is here to build it: the same base, files, steps, variables and entry as the image that is built in another test."""
+    header, sections = definition()
+    image = containerfile()
+    assert set(sections) == {"files", "post", "environment", "runscript", "labels"}
+    assert header == {"bootstrap": "docker", "from": image["FROM"][0].split()[0].removeprefix("docker.io/library/")}
+    copied = {w for line in image["COPY"] if not line.startswith("--from") for w in line.split()[:-1]}
+    assert {line.split()[0].removeprefix("./") for line in sections["files"]} == {c.removeprefix("./") for c in copied}
+    assert {line.split()[1] for line in sections["files"]} == {f"/src/{c.removeprefix('./')}" for c in copied}
+    steps = [s.strip() for s in image["RUN"][0].split("&&")]
+    assert sections["post"] == ["set -e", steps[0], f"cd {image['WORKDIR'][0]}", steps[1], f"rm -rf {image['WORKDIR'][0]}"]
+    variables = dict(w.split("=", 1) for line in image["ENV"] for w in line.split())
+    exported = dict(line.removeprefix("export ").split("=", 1) for line in sections["environment"])
+    assert exported == {name: variables[name] for name in ("PATH", "PYTHONUNBUFFERED")}
+    assert sections["runscript"] == [f'exec {image["ENTRYPOINT"][0].strip("[]").strip(chr(34))} "$@"']
+    assert all(f'{key}="{value}"' in image["LABEL"][0] for key, value in (line.split(" ", 1) for line in sections["labels"]))
 
 
 def test_no_secret_and_no_real_host_is_shipped() -> None:

@@ -120,3 +120,48 @@ def test_the_key_is_read_from_a_private_file_only(tmp_path: Path):
         Derived(b"short")
     derived = Derived(key)
     assert derived.digest("token", "x") != derived.digest("session", "x")
+
+
+def test_a_body_that_is_too_large_is_read_to_its_end_before_it_is_refused():
+    """A proxy that is hung up on while it sends answers 502 to its own client."""
+    import asyncio
+
+    from ischeduler.service.headers import EVENT_BODY_BYTES, BodyLimit
+
+    def told(parts: list[bytes], declared: bytes) -> tuple[int, int]:
+        left, status = list(parts), 0
+
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+        async def send(message: object) -> None:
+            nonlocal status
+            status = dict(message).get("status", status)  # type: ignore[call-overload]
+
+        async def app(scope: object, receive: object, send: object) -> None:
+            while (await receive())["type"] != "http.disconnect":  # type: ignore[operator]
+                pass
+
+        scope = {"type": "http", "path": "/v1/plans", "headers": [(b"content-length", declared)] if declared else []}
+        asyncio.run(BodyLimit(app, most_bytes=10)(scope, receive, send))  # type: ignore[arg-type]
+        return status, len(left)
+
+    assert told([b"x" * 8] * 4, b"32") == (413, 0)
+    assert told([b"x" * 8] * 4, b"") == (413, 0)  # no length declared: refused while it is read
+    assert told([b"x" * (EVENT_BODY_BYTES // 2)] * 9, b"9999999999") == (413, 6)  # and nobody is read without end
+
+
+def test_trusted_proxies_are_addresses_and_networks(tmp_path: Path):
+    from ischeduler.helper.config import load_config
+    from ischeduler.helper.serving import service_settings
+
+    key = tmp_path / "key"
+    make_key(key)
+
+    def given(words: str) -> tuple[str, ...]:
+        places = {"ISCHED_SYSTEM_CONFIG": "/dev/null", "XDG_CONFIG_HOME": str(tmp_path), "ISCHED_SERVE_KEY_FILE": str(key)}
+        return service_settings(load_config(directory=tmp_path, environment={**places, "ISCHED_SERVE_TRUSTED_PROXIES": words})).trusted_proxies
+
+    assert given("127.0.0.1,10.89.0.0/24") == ("127.0.0.1", "10.89.0.0/24")
+    with pytest.raises(ConfigError, match=r"addresses and networks such as 10\.89\.0\.0/24, got 'proxy'"):
+        given("proxy")

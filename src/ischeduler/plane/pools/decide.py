@@ -51,7 +51,7 @@ def decide(pool: Pool, seen: Seen, now: float, memory: Allocation | None = None)
         pool = replace(pool, trouble="" if pool.trouble.startswith("policy") else pool.trouble)
     except (IschedError, ArithmeticError, ValueError) as error:
         pool = replace(pool, trouble=f"policy {pool.policy}: {error if isinstance(error, IschedError) else 'it has no answer to this'}")
-    pool = counted(pool, now, whole=whole and bool(usable))
+    pool = _noted(counted(pool, now, whole=whole and bool(usable)), seen)
     pool, actions = sized(pool, seen, _speeds(pool, seen), now)
     return Decision(pool, (*closing, *actions, *_orders(pool, seen, signs, now)), memory)
 
@@ -73,6 +73,12 @@ def _without_ended(pool: Pool, seen: Seen) -> Pool:
     """Members whose runs are over have left."""
     still = tuple(m for m in pool.members if m.run_id not in seen.members or seen.members[m.run_id].going)
     return replace(pool, members=still)
+
+
+def _noted(pool: Pool, seen: Seen) -> Pool:
+    """Members say on which nodes they crawl."""
+    words = {i: "; ".join(f"{s.words}: another is taken where one is free" for s in slow) for i, slow in seen.slow.items()}
+    return replace(pool, members=tuple(replace(m, note=words.get(m.run_id, "")) for m in pool.members))
 
 
 def counted(pool: Pool, now: float, *, whole: bool) -> Pool:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, NotFound, StoreConflict
 from ischeduler.core.pilots import PilotOrders
 from ischeduler.core.pool import Pool, PoolState
 from ischeduler.core.run import Run
+from ischeduler.plane.attempts import alive, by_key
 from ischeduler.plane.pools.decide import decide, next_tick_s
 from ischeduler.plane.pools.hire import pilot_run_of
 from ischeduler.plane.pools.seats import warm_up
-from ischeduler.plane.pools.seen import AskPilot, ClosePilot, ReleasePilot, Seen, Steps, member_seen, pilot_run
+from ischeduler.plane.pools.seen import AskPilot, ClosePilot, PoolAction, ReleasePilot, Seen, Steps, member_seen, pilot_run
+from ischeduler.plane.pools.slow_nodes import SlowSeen
 from ischeduler.plane.pools.steer import Steering
 from ischeduler.plane.pools.steering import Steerer, words_of
 from ischeduler.policies.problem import Allocation
 from ischeduler.ports import Clock, Lease, PilotFloor, PoolStore, Store
 
 SAVE_TRIES = 4
+KEPT_S = 3600.0
+"""How long a segment that is over stays on the floor, where nobody but people looks at it; its output and events are its run's."""
+SWEEP_S = 600.0
 
 
 class Wishes(Protocol):
@@ -58,6 +63,8 @@ class Pools:
         self._steerer = steerer
         self._memory: dict[str, Allocation | None] = {}
         self._warm: set[str] = set()
+        self._swept_at: dict[str, float] = {}
+        self._slow = SlowSeen(store)
 
     def tick(self) -> PoolsReport:
         """One look at every pool that is not drained. Raises only what the store raises."""
@@ -100,6 +107,7 @@ class Pools:
                 self._do(pool, floor, action, lease, now)
             except (IschedError, OSError) as error:
                 problems.append(f"pool {name}: {error}")
+        self._sweep(name, floor, now, problems)
         if pool.trouble:
             problems.append(f"pool {name}: {pool.trouble}")
         return len(decision.actions), next_tick_s(pool, seen, now, self._fast_s)
@@ -134,11 +142,32 @@ class Pools:
 
     def _look(self, pool: Pool, floor: PilotFloor) -> Seen:
         """Segments and pilots first, then the runs: a pilot that ended meanwhile has its last word read."""
-        since = self._clock.now() - max(60.0, pool.round_s)
+        now = self._clock.now()
+        since = min(now - max(60.0, pool.round_s), now if pool.accounted_to is None else pool.accounted_to)
         jobs, signs = tuple(floor.jobs(since)), tuple(floor.signs())
-        members = {m.run_id: member_seen(run) for m in pool.members if (run := self._run(m.run_id)) is not None}
+        runs = {m.run_id: run for m in pool.members if (run := self._run(m.run_id)) is not None}
+        members = {i: member_seen(run) for i, run in runs.items()}
         pilots = {p.run_id: pilot_run(run) for p in pool.pilots if (run := self._run(p.run_id)) is not None}
-        return Seen(signs, jobs, members, pilots)
+        begins = pool.next_round_at is None or now >= pool.next_round_at
+        return Seen(signs, jobs, members, pilots, self._slow.look(pool.name, runs, signs, anew=begins))
+
+    def _sweep(self, name: str, floor: PilotFloor, now: float, problems: list[str]) -> None:
+        """Now and then, take away segments whose ends their runs have understood. The accounts are kept until now: none of them counts any more."""
+        if now - self._swept_at.get(name, -SWEEP_S) < SWEEP_S:
+            return
+        self._swept_at[name] = now
+        try:
+            floor.sweep(now - KEPT_S, self._done_with)
+        except (IschedError, OSError) as error:
+            problems.append(f"pool {name}: what is over could not be taken away ({error})")
+
+    def _done_with(self, key: str) -> bool:
+        """Whether nobody will ask for a segment again: its run has ended (and said so), or has understood how it ended."""
+        run = self._run(key.rpartition("-")[0])
+        if run is None or run.state.ended:
+            return True
+        attempt = by_key(run, key)
+        return attempt is not None and not alive(attempt) and attempt.cause is not None
 
     def _run(self, run_id: str) -> Run | None:
         try:
@@ -146,7 +175,7 @@ class Pools:
         except NotFound:
             return None
 
-    def _do(self, pool: Pool, floor: PilotFloor, action: object, lease: Lease, now: float) -> None:
+    def _do(self, pool: Pool, floor: PilotFloor, action: PoolAction, lease: Lease, now: float) -> None:
         match action:
             case Steps():
                 look_s = min(2.0, max(0.1, pool.round_s / 60))
@@ -158,7 +187,7 @@ class Pools:
             case ReleasePilot():
                 self._release(action.run_id)
             case _:
-                pass
+                assert_never(action)
 
     def _hire(self, pool: Pool, action: AskPilot, now: float) -> None:
         try:

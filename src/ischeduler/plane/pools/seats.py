@@ -59,13 +59,15 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """The members that may be seated, by row: who, what was seen of them, the segment they have open, speeds (J, K), where they sit."""
+    """The members that may be seated, by row: who, what was seen of them, the segment they have open, speeds (J, K), where they sit, and the
+    nodes on which they crawl."""
 
     members: tuple[Member, ...]
     seen: tuple[MemberSeen, ...]
     jobs: tuple[MemberJob | None, ...]
     rate: Floats
     before: tuple[Spot | None, ...]
+    slow: tuple[frozenset[str], ...]
 
     @property
     def size(self) -> Ints:
@@ -84,13 +86,14 @@ def seated(pool: Pool, seen: Seen, signs: Sequence[PilotSign], now: float, *, wh
         return replace(pool, members=tuple(replace(m, seat=None, share={}) for m in pool.members)), previous
     asked = _asked(pool, rows, floor, now, previous)
     share = asked.share
+    pinned = _pinned(pool, rows, now, whole=whole)
     standing = Standing(
-        share, _column(rows.members, pool.types), rows.rate, rows.size, rows.on, _pinned(pool, rows, now, whole=whole),
+        share, _column(rows.members, pool.types), rows.rate, rows.size, rows.on, pinned,
         np.array([m.joined_at for m in rows.members]),
     )  # fmt: skip
     rules = rules_of(pool)
     chosen = choose(standing, floor.accelerators.count.astype(np.int64), rules)
-    spots = _placed(rows, chosen, floor, gather=whole)
+    spots = _placed(rows, chosen, floor, pinned, gather=whole)
     owing = due(standing, rules)
     return replace(pool, members=_seated(pool, rows, spots, floor, share, owing, now, whole=whole)), asked
 
@@ -124,7 +127,8 @@ def _rows(pool: Pool, seen: Seen, floor: Floor, now: float) -> _Rows | None:
         return None
     members, sights, open_jobs, rates = zip(*found, strict=True)
     before = tuple(floor.spot(m.seat, pool.types, s.gpus) for m, s in zip(members, sights, strict=True))
-    return _Rows(members, sights, open_jobs, np.array(rates, np.float64), before)
+    slow = tuple(frozenset(s.node for s in seen.slow.get(m.run_id, ())) for m in members)
+    return _Rows(members, sights, open_jobs, np.array(rates, np.float64), before, slow)
 
 
 def _present(member: Member, jobs: Sequence[MemberJob], pool: Pool, now: float) -> bool:
@@ -166,8 +170,11 @@ def _pinned(pool: Pool, rows: _Rows, now: float, *, whole: bool) -> np.ndarray:
     return np.array(firm, np.bool_) & (rows.on >= 0)
 
 
-def _placed(rows: _Rows, chosen: Ints, floor: Floor, *, gather: bool) -> dict[int, Spot]:
-    """Spots on one node each; who would be scattered, or would land on a node it avoids with no other free, waits."""
+def _placed(rows: _Rows, chosen: Ints, floor: Floor, pinned: np.ndarray, *, gather: bool) -> dict[int, Spot]:
+    """Spots on one node each; who would be scattered, or would land on a node it avoids with no other free, waits.
+
+    From a node on which it crawls a member goes to another that is free; where none is, it stays.
+    """
     size = rows.size
     wanted = {int(i): (int(chosen[i]), int(size[i])) for i in np.flatnonzero(chosen >= 0)}
     before = {i: s for i, s in enumerate(rows.before) if s is not None}
@@ -178,18 +185,19 @@ def _placed(rows: _Rows, chosen: Ints, floor: Floor, *, gather: bool) -> dict[in
         for node, n in spot.nodes:
             free[spot.type][node] -= n
     for i in list(spots):
-        _keep_off(rows, spots, i, floor, free)
+        _keep_off(rows, spots, i, floor, free, rows.slow[i] if not pinned[i] else frozenset())
     return spots
 
 
-def _keep_off(rows: _Rows, spots: dict[int, Spot], i: int, floor: Floor, free: Mapping[int, Ints]) -> None:
+def _keep_off(rows: _Rows, spots: dict[int, Spot], i: int, floor: Floor, free: Mapping[int, Ints], slow: frozenset[str]) -> None:
     job, spot = rows.jobs[i], spots[i]
-    excluded = job.exclude_nodes if job is not None and job.pending else ()
+    excluded = frozenset(job.exclude_nodes if job is not None and job.pending else ())
     (node, n), names = spot.nodes[0], [unit[1] for unit in floor.units[spot.type]]
-    if names[node] not in excluded:
+    if names[node] not in excluded | slow:
         return
     free[spot.type][node] += n
-    other = next((k for k, room in enumerate(free[spot.type].tolist()) if room >= n and names[k] not in excluded), None)
+    rooms = [k for k, room in enumerate(free[spot.type].tolist()) if room >= n and names[k] not in excluded]
+    other = min(rooms, key=lambda k: (names[k] in slow, k != node, k), default=None)
     if other is None:
         del spots[i]
         return

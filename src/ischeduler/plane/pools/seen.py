@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ischeduler.core.pilots import MemberJob, PilotSign
 from ischeduler.core.run import Run
 from ischeduler.plane.attempts import alive
+from ischeduler.policies.stragglers import Straggler
 
 UNKNOWN_STEPS = 1e6
 """Steps left of a training that has not said how many it has."""
@@ -41,12 +42,13 @@ class PilotRun:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Everything at one tick."""
+    """Everything at one tick. ``slow``: by member, nodes on which it crawls."""
 
     signs: tuple[PilotSign, ...] = ()
     jobs: tuple[MemberJob, ...] = ()
     members: Mapping[str, MemberSeen] = field(default_factory=dict[str, MemberSeen])
     pilots: Mapping[str, PilotRun] = field(default_factory=dict[str, PilotRun])
+    slow: Mapping[str, tuple[Straggler, ...]] = field(default_factory=dict[str, tuple[Straggler, ...]])
 
 
 @dataclass(frozen=True, slots=True)

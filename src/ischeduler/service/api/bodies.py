@@ -57,6 +57,7 @@ class ServiceBody(Strict):
     restarts: Annotated[int, Field(ge=0, le=10**6)] = 5
     linger_s: Annotated[float, Field(ge=0, le=10**6, allow_inf_nan=False)] = 5.0
     drain_s: Annotated[float, Field(gt=0, le=10**6, allow_inf_nan=False)] = 10.0
+    replace_after_s: Annotated[float, Field(ge=0, le=10**6, allow_inf_nan=False)] = 120.0
 
 
 class ElasticBody(Strict):

@@ -37,6 +37,7 @@ class Gate:
         self.tokens = Tokens(self.credentials, self.derived, backend.clock)
         self.known = Buckets(settings.rate, settings.burst)
         self.strangers = Buckets(settings.stranger_rate, settings.stranger_burst)
+        self._proxies = [ipaddress.ip_network(given, strict=False) for given in settings.trusted_proxies]
         self.tapis = TapisTokens(settings.tapis, open_registration=settings.open_registration) if settings.tapis else None
 
     def principal(self, request: Request) -> Principal:
@@ -107,13 +108,20 @@ class Gate:
         """The address a request came from; a proxy's word is taken where the proxy is trusted."""
         peer = request.client.host if request.client else "unknown"
         forwarded = request.headers.get("x-forwarded-for", "")
-        if forwarded and peer in self.settings.trusted_proxies:
+        if forwarded and self._is_proxy(peer):
             last = forwarded.split(",")[-1].strip()
             try:
                 return str(ipaddress.ip_address(last))
             except ValueError:
                 return peer
         return peer
+
+    def _is_proxy(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        return any(address in network for network in self._proxies)
 
     def audit(
         self, request: Request, who: str, what: str, about: str = "", *, outcome: str = "done", detail: Mapping[str, Any] | None = None
