@@ -43,6 +43,22 @@ def solve(
     return result, float(reached), ended == OPTIMAL
 
 
+def nearest_shares(accelerators: Accelerators, scene: Scene, rate: Floats, isolated: Floats) -> tuple[Floats, float, bool]:
+    """Shares (J, K) of the least finish-time ratio, the ratio, and whether they were found; ``isolated`` (J,) seconds."""
+    from ischeduler.simulator.pools.gavel.finish_times import nearest
+
+    order = columns(accelerators)
+    result = np.zeros(rate.shape)
+    try:
+        share, ratio, found = nearest(
+            np.ascontiguousarray(rate[:, order]), scene.since_s, scene.steps_left, isolated, scene.size.astype(np.float64), accelerators.count[order],
+        )  # fmt: skip
+    except (ZeroDivisionError, np.linalg.LinAlgError):  # at the very end a step may round onto the cone's edge
+        return result, 0.0, False
+    result[:, order] = share.clip(0.0, 1.0)
+    return result, float(ratio), bool(found)
+
+
 def proportional(accelerators: Accelerators, rate: Floats) -> Floats:
     """Steps/s (J,) under Gavel's proportional split: every type in proportion to its number, all of the time."""
     split = accelerators.count / len(rate)
@@ -138,7 +154,8 @@ def bisected(least_s: float) -> float:
 class FinishTime:
     """min max_j (since_j + left_j / (rate_j . x_j)) / isolated_j, Themis' ratio with Gavel's account of the isolated time.
 
-    For a ratio r the demands are left_j / (r isolated_j - since_j), convex in r: Newton's steps, each one programme with the level -r.
+    A cone programme (:mod:`~ischeduler.simulator.pools.gavel.finish_times`). Without cones: for a ratio r the demands are
+    left_j / (r isolated_j - since_j), convex in r: Newton's steps, each one linear programme with the level -r.
     """
 
     accelerators: Accelerators
@@ -160,6 +177,14 @@ class FinishTime:
         return share, _nothing(scene, rate.shape[1])
 
     def _least(self, scene: Scene, rate: Floats, isolated: Floats) -> Floats:
+        """By the cone programme, as Gavel; where rounding stops that early, by linear ones, at another solution with the same ratio."""
+        share, ratio, found = nearest_shares(self.accelerators, scene, rate, isolated)
+        if not found:
+            return self._linear(scene, rate, isolated)
+        self.last = ratio
+        return share
+
+    def _linear(self, scene: Scene, rate: Floats, isolated: Floats) -> Floats:
         """The tangents of the demands lie below them, so that after the first step the ratio rises to the least one, quadratically."""
         lowest = float(((scene.since_s + scene.steps_left / rate.max(axis=1)) / isolated).max()) * (1.0 + 1e-9)
         ratio = max(lowest, self.last)
