@@ -1,6 +1,7 @@
 """What members' own progress says of the nodes they ran on: looks for :mod:`ischeduler.policies.stragglers`.
 
-Pure, but for :class:`SlowSeen`, which reads each event of a run's log once."""
+Pure, but for :class:`SlowSeen`, which reads each event of a run's log once.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,6 @@ from ischeduler.ports import Store
 
 LOOKS_KEPT = 50
 """Newest looks of a job on a node; what a node was long ago says little."""
-
-
 EVENTS_KEPT = 1000
 """Newest words of progress of a run that are kept in memory."""
 KindOf = Callable[[Attempt], str]
