@@ -20,6 +20,7 @@ from ischeduler.plane.inputs import (
     Amended,
     AvoidAsked,
     CancelAsked,
+    Delegated,
     Input,
     JobEvent,
     LogRead,
@@ -30,6 +31,7 @@ from ischeduler.plane.inputs import (
     Replanned,
     SubmitFailed,
     Submitted,
+    Tick,
 )
 from ischeduler.plane.observe import absorb_observation, absorb_query_failure
 from ischeduler.plane.policy import DEFAULT, Policy
@@ -100,7 +102,7 @@ def absorb(run: Run, given: Input, now: float, policy: Policy = DEFAULT) -> Deci
             return _log_read(run, given), ()
         case Recorded():
             return (replace(run, recorded=True) if run.verdict is not None else run), ()
-        case _:
+        case Delegated() | Tick():
             return run, ()
 
 

@@ -11,6 +11,7 @@ from ischeduler.plane.actions import (
     Action,
     CancelJob,
     Control,
+    Note,
     Notify,
     Prepare,
     RaiseFence,
@@ -54,7 +55,7 @@ class Hands:
             case Notify():
                 self._notifier.notify(run, action.subject, action.text)
                 return []
-            case _:
+            case Note():
                 return []
 
     def _submit(self, run: Run, wanted: Submit) -> Input:
