@@ -31,6 +31,8 @@ MANY, LOOKS_MIN = 500, 60 / Pace().look_s * 1.05
 """With fewer runs there is not always one due at the next look, and the controller is asked less often than it may be."""
 NICE = 5
 """As ``deploy/systemd`` starts workers and ingest: people who wait come before runs that can."""
+WEBS = 2
+"""As docs/how-to/size-the-centre.md says to start with."""
 SHARES = (0.1, 0.4, 1.0)
 FILL_LIMIT_S = 1800.0
 
@@ -38,7 +40,7 @@ FILL_LIMIT_S = 1800.0
 class Parts:
     """All processes of the centre."""
 
-    def __init__(self, folder: Path, url: str, users: int, workers: int, *, kafka: str) -> None:
+    def __init__(self, folder: Path, url: str, users: int, workers: int, webs: int, *, kafka: str) -> None:
         self.folder, self.url = folder, url
         self._running: list[subprocess.Popen[str]] = []
         self.port = _free_port()
@@ -46,6 +48,8 @@ class Parts:
         told = self._start("service", "-m", "benchmarks.centre_worker", "service", given)
         self.headers: list[str] = told["headers"]
         self.cluster = str(told["cluster"])
+        for n in range(1, webs):
+            self._start(f"service{n}", "-m", "benchmarks.centre_worker", "service", {**given, "users": 0})
         options: dict[str, Any] = {"name": self.cluster, "partition": told["partition"], "nodes": 1250, "gpus": 0, "spools": False}
         options |= {"kafka": kafka, "latency_s": [0.005, 0.05], "epoch_s": 600.0, "heartbeat_s": 60.0, "startup_s": 10.0, "steps": 100}
         told = self._start("controller", "-m", "ischeduler.testing.batch_server", options)
@@ -160,7 +164,7 @@ def _fill(gauges: Gauges, size: int) -> None:
 
 
 @contextlib.contextmanager
-def centre(users: int, workers: int) -> Iterator[Parts]:
+def centre(users: int, workers: int, webs: int = WEBS) -> Iterator[Parts]:
     """Everything up, and away again."""
     from ischeduler.service.ingest.kafka import KafkaSettings
     from ischeduler.testing.broker import throwaway_broker
@@ -172,7 +176,7 @@ def centre(users: int, workers: int) -> Iterator[Parts]:
         parts: Parts | None = None
         (folder / "service").mkdir()
         try:
-            parts = Parts(folder, postgres.new_database(), users, workers, kafka=broker.servers)
+            parts = Parts(folder, postgres.new_database(), users, workers, webs, kafka=broker.servers)
             yield parts
         finally:
             if parts is not None:
@@ -192,19 +196,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--users", type=int, default=200)
     parser.add_argument("--runs", type=int, default=5000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--webs", type=int, default=WEBS, help="web processes of the service (serve.workers)")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each size is measured")
     parser.add_argument("--think", type=float, default=10.0, help="mean seconds between two requests of a user")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = parser.parse_args(argv)
-    if given.users < 1 or given.runs < 10 or given.workers < 1 or given.seconds < 5 or given.think <= 0:
-        parser.error("expected --users and --workers of 1 or more, --runs of 10 or more, --seconds of 5 or more and a positive --think")
+    if given.users < 1 or given.runs < 10 or given.workers < 1 or given.webs < 1 or given.seconds < 5 or given.think <= 0:
+        parser.error("expected --users, --workers and --webs of 1 or more, --runs of 10 or more, --seconds of 5 or more and a positive --think")
     from ischeduler.testing.broker import BrokerMissing
     from ischeduler.testing.postgres import PostgresMissing
 
     try:
-        with centre(given.users, given.workers) as parts:
+        with centre(given.users, given.workers, given.webs) as parts:
             metrics = measure(parts, given.runs, given.seconds, given.think, given.seed, quiet=given.json)
     except (BrokerMissing, PostgresMissing) as missing:
         print(missing, file=sys.stderr)

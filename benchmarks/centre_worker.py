@@ -76,7 +76,9 @@ def ingest(given: Mapping[str, Any]) -> None:
 
 
 def service(given: Mapping[str, Any]) -> None:
-    """The service under uvicorn, with a token for each of the users, until killed."""
+    """A web process under uvicorn, with a token for each of the users, until killed. Several may share the port."""
+    import socket
+
     import uvicorn
 
     from ischeduler.testing.service import make_service
@@ -85,7 +87,10 @@ def service(given: Mapping[str, Any]) -> None:
     cluster = next(iter(made.centre.services.batches))
     partition = made.centre.services.sync(cluster).partitions[0].name
     headers = [made.add_user(f"user{n:03}")["Authorization"] for n in range(given["users"])]
-    config = uvicorn.Config(made.app, host="127.0.0.1", port=given["port"], log_level="warning", access_log=False)
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listening.bind(("127.0.0.1", given["port"]))
+    config = uvicorn.Config(made.app, log_level="warning", access_log=False)
     server = uvicorn.Server(config)
 
     def tell() -> None:
@@ -95,7 +100,7 @@ def service(given: Mapping[str, Any]) -> None:
         os.dup2(2, 1)  # the log goes on in the file; nobody reads the pipe any more
 
     threading.Thread(target=tell, daemon=True).start()
-    server.run()
+    server.run(sockets=[listening])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ may be killed at any instant; its runs are due for the others when their leases 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ from ischeduler.ports import (
 )
 
 _LOG = logging.getLogger(__name__)
+_LATE_S = 0.02
+"""Clocks are compared anew at each tick: a look is not asked for a moment too early."""
 _TOGETHER = 100
 """Runs stored in one transaction at most: their rows are locked until its end."""
 
@@ -101,6 +104,7 @@ class Worker:
         self._started_at: float | None = None
         self._signed_at: float | None = None
         self._looks: dict[str, int] = {}
+        self._look_at: dict[str, float] = {}
         self._in_hand: Sequence[Claim] = ()
         self._carried = 0
 
@@ -113,13 +117,20 @@ class Worker:
         now = self._clock.sync()
         self._let_go(now)
         self._sign(now)
-        granted = {c for c in self._store.due_clusters(now) if self._store.reserve_look(c, now=now, interval_s=self._pace.look_s)}
+        granted = {c for c in self._store.due_clusters(now) if self._may_look(c, now)}
         claims = self._store.claim_runs(
             self._name, now=now, ttl_s=self._pace.lease_ttl_s, limit=self._pace.batch, clusters=granted
         )
         meters.count("isched_lease_events_total", len(claims), event="claimed")
         self._carried = len(claims)
         return self._carry(claims, granted) if claims else Round()
+
+    def _may_look(self, cluster: str, now: float) -> bool:
+        """Whether this worker, of all, has the next look at a controller."""
+        granted = self._store.reserve_look(cluster, now=now, interval_s=self._pace.look_s)
+        if granted:
+            self._look_at[cluster] = now + self._pace.look_s
+        return granted
 
     def _let_go(self, now: float) -> None:
         """A round that the store broke off left runs in hand: they are due at once, for whoever is first."""
@@ -139,7 +150,12 @@ class Worker:
             tell_of(done)
             cadence = self._pace.cadence
             wait_s = 0.0 if done.more else min(cadence.slow_s, cadence.fast_s * 2.0 ** min(failures, 8))
-            self._sleep(wait_s, stop)
+            self._sleep(wait_s if failures else min(wait_s, self._to_next_look_s()), stop)
+
+    def _to_next_look_s(self) -> float:
+        """Until the next look that is this worker's to take: so a controller is asked as often with few runs as with many."""
+        now = self._clock.now()
+        return min((at - now + _LATE_S for at in self._look_at.values() if at > now), default=math.inf)
 
     def _sleep(self, wait_s: float, stop: Callable[[], bool]) -> None:
         left_s = wait_s
@@ -202,7 +218,7 @@ class Worker:
         """One query a cluster, and none where this worker has not the look: then the run hears nothing new this time."""
         answers: dict[str, Observed | QueryFailed] = {}
         for cluster, wanted in wanted_jobs(runs).items():
-            if cluster in granted or self._store.reserve_look(cluster, now=self._clock.now(), interval_s=self._pace.look_s):
+            if cluster in granted or self._may_look(cluster, self._clock.now()):
                 answers[cluster] = ask(cluster, self._directory.observer(cluster), wanted, self._clock)
                 self._looks[cluster] = self._looks.get(cluster, 0) + 1
         return answers

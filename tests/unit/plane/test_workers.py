@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -175,6 +176,24 @@ def test_one_look_a_cluster_for_all_runs_of_all_owners_and_workers():
         counts.append(crew.world.calls["observe"])
     assert max(counts) <= 120 / PACE.look_s + 1
     assert min(counts) >= 5
+
+
+@pytest.mark.parametrize("runs", [5, 100])
+def test_a_controller_is_asked_as_often_with_few_runs_as_with_many(runs: int):
+    crew = Crew()
+    for number in range(runs):
+        crew.delegate(make_run(make_plan(walltime_s=600, epoch_s=50, epochs=1000), run_id=f"r-{number}"))
+    worker, until, at = crew.worker("w"), crew.world.now() + 600.0, list[float]()
+    crew.world.clock.sleep = crew.world.advance  # type: ignore[method-assign]
+
+    def note(done: Round) -> None:
+        at.extend([crew.world.now()] * bool(done.looks))
+        crew.store.wake([r.id for r in crew.store.list_runs()])  # their jobs never stop talking
+
+    worker.run_forever(lambda: crew.world.now() >= until, note)
+    gaps = [b - a for a, b in itertools.pairwise(at)]
+    assert min(gaps) >= PACE.look_s
+    assert sorted(gaps)[len(gaps) // 2] == pytest.approx(PACE.look_s, abs=0.1)
 
 
 def test_runs_with_nothing_to_do_are_stored_together_and_a_wish_in_between_is_kept():
