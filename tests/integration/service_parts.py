@@ -10,8 +10,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SERVER = """\
-import http.server, os, sys, time
+ANSWER = """\
+import http.server, os, signal, sys, threading, time
 
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -22,10 +22,12 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def log_message(self, *words):
         pass
 
+"""
+"""The beginning of a server: whoever asks is told the incarnation."""
+SERVER = ANSWER + """
 time.sleep(float(sys.argv[2]))
 server = http.server.ThreadingHTTPServer(("", int(sys.argv[1])), Answer)
 if len(sys.argv) > 3 and not os.path.exists(sys.argv[3]):
-    import threading
     open(sys.argv[3], "w").close()
     threading.Timer(1.5, lambda: os._exit(7)).start()
 server.serve_forever()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from plane_driver import Silent, SystemClock
-from service_parts import Client
+from service_parts import ANSWER, Client
 
 from ischeduler.batch.local import LocalBatch
 from ischeduler.batch.run_files import SharedRunFiles
@@ -26,18 +26,7 @@ from ischeduler.plane.availability import availability
 from ischeduler.plane.loop import Plane
 from ischeduler.store.sql_store import SqlStore
 
-SERVER = """\
-import http.server, os, signal, sys, threading
-
-class Answer(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(os.environ["ISCHED_TOKEN"].encode())
-
-    def log_message(self, *words):
-        pass
-
+SERVER = ANSWER + """
 server = http.server.ThreadingHTTPServer(("", int(sys.argv[1])), Answer)
 if not os.path.exists(sys.argv[2]):
     with open(sys.argv[2], "w") as file:

@@ -30,8 +30,8 @@ def scene(jobs: int, seed: int) -> tuple[Scene, Any]:
 
 def by_ecos(at: Scene, isolated: Any) -> tuple[Any, float]:
     """Gavel's own statement of the programme, by its solver."""
-    cp = pytest.importorskip("cvxpy", reason="cvxpy is not here; install the dev extra")
-    pytest.importorskip("ecos", reason="ecos is not here; install the dev extra")
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed; install the dev extra")
+    pytest.importorskip("ecos", reason="ecos is not installed; install the dev extra")
     order = columns(CLUSTER)
     rate, (jobs, kinds) = at.rate[:, order], at.rate.shape
     x = cp.Variable((jobs, kinds))
