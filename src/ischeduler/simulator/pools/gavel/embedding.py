@@ -114,6 +114,31 @@ def _factor(a, at, b, c, d, wa, wb, wc, wd, has_t, demands, open_, off, block, s
 
 
 @njit(cache=True, nogil=True)
+def eliminated(small, side):
+    """The answer of the small system, by elimination here: LAPACK's last digits are each processor's own, and shares rest on them."""
+    a, v = small.copy(), side.copy()
+    n = len(v)
+    for i in range(n):
+        top = i
+        for r in range(i + 1, n):
+            if abs(a[r, i]) > abs(a[top, i]):
+                top = r
+        for k in range(n):
+            a[i, k], a[top, k] = a[top, k], a[i, k]
+        v[i], v[top] = v[top], v[i]
+        for r in range(i + 1, n):
+            factor = a[r, i] / a[i, i]
+            for k in range(i, n):
+                a[r, k] -= factor * a[i, k]
+            v[r] -= factor * v[i]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            v[i] -= a[i, k] * v[k]
+        v[i] /= a[i, i]
+    return v
+
+
+@njit(cache=True, nogil=True)
 def _solve(a, at, b, c, d, wa, wb, wc, wd, has_t, demands, open_, off, block, small, rx, rt, ra, rb, rc, rd, x, za, zb, zc, zd):
     """Solve for (x, t) and the four multipliers; gives t. The right sides are those of the optimality system, row by row."""
     jobs, kinds = b.shape
@@ -134,7 +159,7 @@ def _solve(a, at, b, c, d, wa, wb, wc, wd, has_t, demands, open_, off, block, sm
             side[k] -= c[j, k] * open_[j, k] * (x[j, k] - off[j, k] * za[j] - d[j, k] * zd[j])
         if has_t:
             side[kinds] -= at[j] * za[j]
-    answer = np.linalg.solve(small, side)
+    answer = eliminated(small, side)
     t = answer[kinds] if has_t else 0.0
     for k in range(kinds):
         zc[k] = answer[k]

@@ -19,11 +19,12 @@ import numpy as np
 from numba import njit
 
 from ischeduler.simulator.pools.gavel.cones import CONE, SHORTENED, corrected, longest_step, move_inside, scaled_by, weigh, within
+from ischeduler.simulator.pools.gavel.embedding import eliminated
 
 TOLERANCE, ROUGHLY = 1e-8, 5e-5
 MOST_STEPS = 100
 LEAST_CENTRING = 1e-4
-REFINEMENTS = 6
+REFINEMENTS, ACCURACY, WORTH_WHILE = 9, 1e-14, 6.0
 LEAST_PIVOT = 1e-14
 
 
@@ -148,7 +149,7 @@ def _once(g, gt, c, w, bar, eta, wc, lower, touch, small, rx, rt, rz, rc, y, z, 
         for k in range(width):
             side[kinds] += touch[j, k] * y[j, k]
         side[kinds] -= gt[j] * pull[0]
-    answer = np.linalg.solve(small, side)
+    answer = eliminated(small, side)
     t = answer[kinds]
     zc[:] = answer[:kinds]
     change, reach = np.empty(width), np.empty(rows)
@@ -168,13 +169,15 @@ def _once(g, gt, c, w, bar, eta, wc, lower, touch, small, rx, rt, rz, rc, y, z, 
 
 @njit(cache=True, nogil=True)
 def _solve(g, gt, c, w, bar, eta, wc, lower, touch, small, rx, rt, rz, rc, y, z, zc):
-    """The same, refined: the residuals are solved for again."""
+    """The same, refined: the residuals are solved for again while that makes them much smaller, and a step that makes them larger is undone."""
     jobs, rows, width = g.shape
     kinds = width - 1
     t = _once(g, gt, c, w, bar, eta, wc, lower, touch, small, rx, rt, rz, rc, y, z, zc)
     ex, ez, weighed = np.empty((jobs, width)), np.empty((jobs, rows)), np.empty(rows)
     dy, dz, dc = np.empty((jobs, width)), np.empty((jobs, rows)), np.empty(kinds)
-    for _ in range(REFINEMENTS):
+    enough = ACCURACY * (1.0 + max(np.max(np.abs(rx)), abs(rt), np.max(np.abs(rz)), np.max(np.abs(rc))))
+    before, dt = np.inf, 0.0
+    for turn in range(REFINEMENTS + 1):
         et, ec = rt, rc + wc * zc
         for j in range(jobs):
             scaled_by(w[j], bar[j], eta[j], z[j], 2, weighed)
@@ -190,7 +193,18 @@ def _solve(g, gt, c, w, bar, eta, wc, lower, touch, small, rx, rt, rz, rc, y, z,
                 ez[j, r] = rz[j, r] + weighed[r] - (gt[j] * t if r == 0 else 0.0)
                 for k in range(width):
                     ez[j, r] -= g[j, r, k] * y[j, k]
-        t += _once(g, gt, c, w, bar, eta, wc, lower, touch, small, ex, et, ez, ec, dy, dz, dc)
+        off = max(np.max(np.abs(ex)), abs(et), np.max(np.abs(ez)), np.max(np.abs(ec)))
+        if off > before:
+            t -= dt
+            y -= dy
+            z -= dz
+            zc -= dc
+            break
+        if turn == REFINEMENTS or off < enough or before < WORTH_WHILE * off:
+            break
+        before = off
+        dt = _once(g, gt, c, w, bar, eta, wc, lower, touch, small, ex, et, ez, ec, dy, dz, dc)
+        t += dt
         y += dy
         z += dz
         zc += dc
