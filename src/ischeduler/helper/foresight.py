@@ -63,6 +63,7 @@ class LiveForesight:
 
     def __init__(self, services: Services, settings: Settings) -> None:
         self._services, self._kind = services, str(settings["plane.provisioner"])
+        self._pending_max = int(settings["plane.pending_successors"])
         prices = Prices(float(settings["plane.interruption_price"] or 0), float(settings["plane.overlap_price"] or 0))
         self._model = _trained(settings) if self._kind in _LEARNED else None
         self._rule = rule_of(self._kind, prices, self._model)
@@ -75,7 +76,8 @@ class LiveForesight:
     def provisioner(self, run: Run, now: float) -> tuple[Provisioner, str]:
         """The rule of the settings with the newest forecast, and what was wrong at the last look; reactive where nothing is known."""
         living = alive_attempts(run)
-        if len(living) != 1 or living[0].state is not JobState.RUNNING or living[0].cluster not in self._services.batches:
+        waiting = sum(a.state is not JobState.RUNNING for a in living)
+        if not living or len(living) - waiting > 1 or waiting >= self._pending_max or living[0].cluster not in self._services.batches:
             return REACTIVE, ""
         attempt = living[0]
         gpus = attempt.resources.gpus_per_node * attempt.resources.nodes

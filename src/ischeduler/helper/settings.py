@@ -107,6 +107,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("plane.interruption_price", "number", 1.0, "price of an hour without a job, against plane.overlap_price (quantile, twin)"),
     Setting("plane.overlap_price", "number", 1.0, "price of an hour that a successor starts too early (quantile, twin)"),
+    Setting("plane.pending_successors", "integer", 1, "how many successors may wait at once, where waits are longer than segments (not reactive)"),
     Setting("plane.interval", "duration", 2.0, "shortest time between two looks at the batch system"),
     Setting("workers.look_interval", "duration", 5.0, "a controller is asked at most once in this time by all plane workers together"),
     Setting("workers.lease", "duration", 60.0, "after this long the runs of a worker that died go to the others; above twice the longest call"),

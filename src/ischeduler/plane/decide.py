@@ -187,7 +187,7 @@ def _state(run: Run, policy: Policy) -> RunState:
     newest = living[-1]
     if any(a.ending == "stalled" for a in living):
         return RunState.STALLED
-    if len(living) > 1 or newest.ending == "moved":
+    if newest.ending == "moved" or (len(living) > 1 and any(a.state is not JobState.PENDING for a in living)):
         return RunState.HANDING_OVER
     if newest.job_id is None:
         return RunState.SUBMITTING

@@ -17,6 +17,7 @@ class Policy:
     ``relay``: a job that has saved and said so gets its successor at once, queued behind its end; for planes that are driven by
     the jobs themselves, who can look only while they live.
     ``stuck_s``: before a job that the batch system says cannot start is taken as stuck.
+    ``pending_max``: how many successors of a running job may wait in the queue at once, where waits are longer than segments.
     """
 
     settle_s: float = 20.0
@@ -34,6 +35,7 @@ class Policy:
     replan_every_s: float = 3600.0
     excluded_nodes_max: int = 4
     relay: bool = False
+    pending_max: int = 1
 
     def backoff_s(self, first_s: float, count: int) -> float:
         """``first_s`` doubled with each repetition after the first, up to ``retry_max_s``."""

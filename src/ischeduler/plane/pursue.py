@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +68,8 @@ def absorb_submit_failure(run: Run, failed: SubmitFailed, now: float, policy: Po
     first_s = policy.site_limit_s if failed.kind == "site_limit" else policy.retry_s
     wait_s = policy.backoff_s(first_s, attempt.submit_tries)
     run = change(run, attempt.number, last_try_at=None, reason=failed.message)
-    if failed.kind == "site_limit" and attempt.submit_tries == LOOK_ELSEWHERE_TRIES and run.caps.allow_move and run.move_to is None:
+    looks = attempt.submit_tries == LOOK_ELSEWHERE_TRIES and not any(a.state is JobState.PENDING for a in alive_attempts(run))
+    if failed.kind == "site_limit" and looks and run.caps.allow_move and run.move_to is None:
         run = replace(run, replan_reason=run.replan_reason or f"stuck: {failed.message}")
     return replace(run, not_before=now + wait_s, message=f"waits {wait_s:.0f} s: {failed.message}")
 
@@ -90,22 +92,42 @@ def _wanted(run: Run, now: float, policy: Policy, succeed_at: float | None) -> b
     if not living:
         return all_understood(run)
     newest = living[-1]
-    if len(living) >= HAND_OVER_MAX or newest.state is not JobState.RUNNING or newest.ending or run.query_failures:
+    if newest.ending or run.query_failures:
         return False
-    due = hung(run, newest) or (succeed_at is not None and succeed_at <= now)
-    if due and _outlasts(run, newest):
+    due = succeed_at is not None and succeed_at <= now
+    if newest.state is not JobState.RUNNING:
+        return due and _one_more(run, living, policy)
+    if len(living) >= HAND_OVER_MAX:
+        return False
+    if (due or hung(run, newest)) and _outlasts(run, newest):
         return True
     return policy.relay and saved_and_leaving(newest) and progressed(run, newest) and run.move_to is None
 
 
-def _outlasts(run: Run, newest: Attempt) -> bool:
-    """Whether the training probably goes on after the running job's limit: a successor that finds nothing to do was queued in vain."""
+def _one_more(run: Run, living: Sequence[Attempt], policy: Policy) -> bool:
+    """Whether another job may wait behind those that do, for what they leave of the training. A service waits with one only."""
+    running = living[0] if living[0].state is JobState.RUNNING else None
+    waiting = living if running is None else living[1:]
+    if is_service(run) or len(waiting) >= policy.pending_max or living[0].ending:
+        return False
+    queued_s = sum(a.resources.walltime_s for a in waiting)
+    if not all(a.state is JobState.PENDING and a.job_id is not None for a in waiting):
+        return False
+    if running is not None:
+        return _outlasts(run, running, queued_s)
+    left = training_left(run)
+    return left is not None and left.p50 > queued_s
+
+
+def _outlasts(run: Run, newest: Attempt, queued_s: float = 0.0) -> bool:
+    """Whether the training probably goes on after the running job's limit and ``queued_s`` more, for which others wait already:
+    a successor that finds nothing to do was queued in vain."""
     if newest.spool_started_at is None:
         return False
     if is_service(run):
         return outlasts(run, newest)
     left, seen_at = training_left(run), max(newest.spool_started_at, run.progress.at or 0.0)
-    return left is None or seen_at + left.p50 > newest.spool_started_at + newest.resources.walltime_s
+    return left is None or seen_at + left.p50 > newest.spool_started_at + newest.resources.walltime_s + queued_s
 
 
 def _too_early(run: Run, now: float) -> bool:

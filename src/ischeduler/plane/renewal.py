@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ischeduler.core.run import Run
 from ischeduler.plane.provisioners import REACTIVE, Forecast
-from ischeduler.plane.provisioners.rules import submit_at
+from ischeduler.plane.provisioners.rules import segment_of, submit_at
 from ischeduler.ports import Foresight, Provisioner
 
 PILOT_PROGRAM = "ischeduler.training.pilot"
@@ -31,6 +31,8 @@ class Renewal:
 
     def submit_at(self, run: Run, now: float) -> float | None:
         """The port's question."""
+        if segment_of(run) is None:
+            return None
         return submit_at(_Lead(self.share * run.plan.resources.walltime_s), run, now, None)
 
 

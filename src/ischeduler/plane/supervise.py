@@ -85,7 +85,7 @@ def _ending(run: Run, attempt: Attempt, now: float, policy: Policy) -> str:
         if is_service(run):
             if newest.serving:
                 return "handed_over"
-        elif _took_over(newest, now, policy):
+        elif any(_took_over(a, now, policy) for a in alive_attempts(run) if a.number > attempt.number):
             return "superseded"
     if run.caps.deadline is not None and now >= run.caps.deadline:
         return "deadline"

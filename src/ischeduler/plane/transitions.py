@@ -23,7 +23,7 @@ TRANSITIONS: dict[tuple[RunState, RunState], str] = {
     (_S.SUBMITTING, _S.UNKNOWN): "the batch system does not answer",
     (_S.QUEUED, _S.RUNNING): "the job started",
     (_S.QUEUED, _S.CHECKPOINTING): "started and checkpointing between two looks",
-    (_S.QUEUED, _S.HANDING_OVER): "a move was asked: the queued job is taken back",
+    (_S.QUEUED, _S.HANDING_OVER): "a move was asked: the queued job is taken back; or another is queued behind it",
     (_S.QUEUED, _S.STALLED): "started and stalled between two looks",
     (_S.QUEUED, _S.BETWEEN_SEGMENTS): "ended, was cancelled or vanished between two looks",
     (_S.QUEUED, _S.UNKNOWN): "the batch system does not answer",

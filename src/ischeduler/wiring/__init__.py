@@ -333,7 +333,7 @@ class Services:
             foresight=PilotsRenewed(self.foresight),
             cadence=Cadence(fast_s=self.settings["plane.interval"]),
             lease_ttl_s=LEASE_TTL_S,
-            policy=Policy(relay=from_jobs),
+            policy=Policy(relay=from_jobs, pending_max=int(self.settings["plane.pending_successors"])),
             job_variables={"ISCHED_TICK_FILE": str(self._tick_file())} if from_jobs else None,
         )
 

@@ -46,7 +46,7 @@ USES_ALL = [FinishedJob("ann", "x", "gpu", 0, 9, 1e4 + 9, 1e4)] * 60
 
 def foresight(kind: str, batch: Batch, finished: Any = tuple(USES_ALL), **prices: float) -> tuple[LiveForesight, SimpleNamespace]:
     services = SimpleNamespace(batches={"one": batch}, troubles=[], finished_jobs=lambda name, age_s: tuple(finished))
-    settings = {"plane.provisioner": kind, "plane.provisioner_model": "", "plane.interruption_price": 1.0, "plane.overlap_price": 1.0, **prices}
+    settings = {"plane.provisioner": kind, "plane.provisioner_model": "", "plane.pending_successors": 1, "plane.interruption_price": 1.0, "plane.overlap_price": 1.0, **prices}
     return LiveForesight(services, settings), services  # pyright: ignore[reportArgumentType]
 
 

@@ -110,7 +110,7 @@ def test_the_plane_asks_the_trained_model(kind: str, setting: Setting, model: tu
     batch = SimpleNamespace(snapshot=lambda: snapshot)
     services = SimpleNamespace(batches={"one": batch}, troubles=[], finished_jobs=lambda name, age_s: finished)
     prices = {"plane.interruption_price": 1.0, "plane.overlap_price": 1.0}
-    found = LiveForesight(services, {"plane.provisioner": kind, "plane.provisioner_model": str(model[0]), **prices})  # pyright: ignore[reportArgumentType]
+    found = LiveForesight(services, {"plane.provisioner": kind, "plane.pending_successors": 1, "plane.provisioner_model": str(model[0]), **prices})  # pyright: ignore[reportArgumentType]
     now, run = snapshot.taken_at, carried(attempt)
     rule, problem = found.provisioner(run, now)
     assert problem == ""

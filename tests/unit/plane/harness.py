@@ -10,6 +10,7 @@ from world import FakeBatch, Files, Letters, Spools, Store, World
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Run
 from ischeduler.plane.loop import Plane, TickReport
+from ischeduler.plane.provisioners import Forecast, Informed, Newsvendor
 from ischeduler.ports import Provisioner
 
 
@@ -22,6 +23,16 @@ class FixedReplanner:
     def replan(self, run: Run, reason: str, now: float) -> Sequence[Plan]:
         self.asked.append(reason)
         return self.plans
+
+
+class Foretold:
+    """Every successor is said to wait that long."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    def provisioner(self, run: Run, now: float) -> tuple[Informed, str]:
+        return Informed(Newsvendor(), Forecast(now, (0.5,), (self.wait_s,))), ""
 
 
 class Rig:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from harness import FixedReplanner, Rig
+from harness import FixedReplanner, Foretold, Rig
 from world import T0, Training, World, make_plan, make_run
 
 from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.run import Caps, Run, RunState
 from ischeduler.core.sizes import GIB
+from ischeduler.plane.policy import Policy
 
 
 def causes(run: Run) -> list[str]:
@@ -454,6 +455,62 @@ def test_nothing_is_queued_ahead_of_a_training_that_ends_within_its_job(walltime
     assert run.state is RunState.COMPLETED
     assert len(run.attempts) == jobs
     assert run.attempts[-1].cause is Cause.FINISHED
+
+
+@pytest.mark.parametrize(("pending_max", "idle_s"), [(1, 3900.0), (3, 0.0)])
+def test_several_successors_wait_where_waits_are_longer_than_segments(pending_max: int, idle_s: float):
+    rig = Rig(World(wait_s=7500), foresight=Foretold(7600.0), policy=Policy(pending_max=pending_max))
+    rig.world.trainings["r-1"] = Training(epochs=480)
+    rig.plane().delegate(make_run(make_plan(epochs=480, walltime_s=3600)))
+    most = 0
+    while not rig.run().state.ended:
+        rig.tick()
+        most = max(most, sum(j.state is JobState.PENDING for j in rig.world.alive("r-1")))
+        rig.world.advance(20)
+    run, jobs = rig.run(), rig.world.all_jobs("r-1")
+    assert run.state is RunState.COMPLETED
+    assert most == pending_max
+    assert {a.cause for a in run.attempts} <= {Cause.WALLTIME, Cause.FINISHED, Cause.CANCELLED, Cause.SUPERSEDED}
+    assert sorted(e for e, _ in rig.world.training("r-1").saved)[-1] == 480
+    ran = sorted((j.started, j.ended) for j in jobs if j.started is not None and j.ended is not None)
+    gaps = [later[0] - before[1] for before, later in pairwise(ran)][2:]
+    assert sum(gaps) / len(gaps) == pytest.approx(idle_s, abs=100)
+    assert not rig.world.alive("r-1")
+
+
+def test_of_several_successors_the_one_that_starts_takes_over():
+    """The younger one first: its elder, which would find itself fenced off, is taken out of the queue; nothing is done twice."""
+    rig = Rig(World(wait_s=7500), foresight=Foretold(7600.0), policy=Policy(pending_max=2))
+    rig.world.trainings["r-1"] = Training(epochs=300)
+    rig.plane().delegate(make_run(make_plan(epochs=300, walltime_s=3600)))
+    states = [JobState.RUNNING, JobState.PENDING, JobState.PENDING]
+    run = rig.drive(lambda r: [a.state for a in r.attempts if a.ended_seen_at is None] == states)
+    first, elder, younger = (a.number - 1 for a in run.attempts[-3:])
+    next(j for j in rig.world.all_jobs("r-1") if j.spec.key == run.attempts[younger].key).submitted -= 10_000
+    run = rig.drive(lambda r: r.attempts[younger].state is JobState.RUNNING and r.attempts[elder].cause is not None)
+    assert run.attempts[elder].started_at is None
+    assert run.attempts[first].exit_code == 85
+    run = rig.drive(hours=24)
+    assert run.state is RunState.COMPLETED
+    epochs = [e for e, _ in rig.world.training("r-1").saved]
+    assert epochs == sorted(epochs)
+
+
+@pytest.mark.parametrize("wish", ["cancel", "move"])
+def test_all_that_wait_are_taken_along(wish: str):
+    rig = Rig(World(wait_s=7500), clusters=("one", "two"), foresight=Foretold(7600.0), policy=Policy(pending_max=3))
+    rig.world.trainings["r-1"] = Training(epochs=300)
+    rig.plane().delegate(make_run(make_plan(epochs=300, walltime_s=3600)))
+    rig.drive(lambda r: r.progress.epochs_done > 9 and [a.state for a in r.attempts[-2:]] == [JobState.PENDING] * 2)
+    if wish == "cancel":
+        rig.plane().cancel("r-1")
+        assert rig.drive().state is RunState.CANCELLED
+        assert not rig.world.alive("r-1")
+        return
+    rig.plane().move("r-1", make_plan(cluster="two", partition="cpu", node_type="cpu", epochs=300, walltime_s=3600))
+    run = rig.drive(lambda r: any(a.cluster == "two" and a.state is JobState.RUNNING for a in r.attempts))
+    assert all(j.state.ended for j in rig.world.jobs["one"])
+    assert next(a for a in run.attempts if a.cluster == "two").start_step > 0
 
 
 def test_a_successor_that_says_nothing_takes_over_in_the_end():

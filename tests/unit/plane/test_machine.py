@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from harness import Rig
+from harness import Foretold, Rig
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -30,11 +30,13 @@ class Lives(RuleBasedStateMachine):
 
     @initialize(
         accounting=st.booleans(), epochs=st.integers(2, 8), wait_s=st.sampled_from([5.0, 40.0, 400.0]), relay=st.booleans(),
-        linger_s=st.sampled_from([0.0, 20.0]),
+        linger_s=st.sampled_from([0.0, 20.0]), ahead=st.sampled_from([0, 0, 1, 3]),
     )
-    def begin(self, accounting: bool, epochs: int, wait_s: float, relay: bool, linger_s: float) -> None:
+    def begin(self, accounting: bool, epochs: int, wait_s: float, relay: bool, linger_s: float, ahead: int) -> None:
         world = World(accounting=accounting, wait_s=wait_s, nodes=6, linger_s=linger_s)
-        self.rig = Rig(world, clusters=("one", "two"), policy=Policy(relay=relay))
+        options = {"foresight": Foretold(1.2 * wait_s)} if ahead else {}
+        self.rig = Rig(world, clusters=("one", "two"), policy=Policy(relay=relay, pending_max=max(1, ahead)), **options)
+        self.ahead = ahead
         self.rig.world.trainings["r-1"] = Training(epochs=epochs)
         self.plan = make_plan(epochs=epochs)
         self.rig.plane().delegate(make_run(self.plan, caps=Caps(max_attempts=500, max_failures=500)))
@@ -122,7 +124,7 @@ class Lives(RuleBasedStateMachine):
         run, world = self.rig.run(), self.rig.world
         alive = [j for j in world.alive("r-1") if not world.held(j)]
         if not self.may_overlap:
-            assert len(alive) <= 1, [(j.spec.key, j.state) for j in alive]
+            assert len(alive) <= 1 + (self.ahead and self.ahead + 1), [(j.spec.key, j.state) for j in alive]
         jobs = world.all_jobs("r-1")
         assert len({j.spec.key for j in jobs}) == len(jobs)
         assert [a.number for a in run.attempts] == list(range(1, len(run.attempts) + 1))

@@ -96,9 +96,17 @@ def test_never_in_the_past_and_only_the_ratio_counts(values: list[float], ratio:
 def test_nothing_known_or_not_running_means_reactive():
     for rule in (Average(), Newsvendor(), HandOver()):
         assert rule.submit_at(running(), START, None) is None
-        assert rule.submit_at(running(None, JobState.PENDING), START, FORECAST) is None
         assert rule.submit_at(make_run(), START, FORECAST) is None
     assert Newsvendor().lead_s(Forecast(START)) is None
+
+
+def test_one_that_waits_is_followed_from_when_it_is_expected_to_start():
+    run = running()
+    waiting = replace(run.attempts[0], number=2, key="k-2", state=JobState.PENDING, started_at=None, created_at=START + 100)
+    for wait, end in ((50.0, START + 2 * LIMIT), (LIMIT, START + 100 + 2 * LIMIT)):
+        rule, said = Newsvendor(), Forecast(START, (0.5,), (wait,))
+        assert rule.submit_at(replace(run, attempts=(*run.attempts, waiting)), START, said) == end - wait
+        assert rule.submit_at(replace(run, attempts=(waiting,)), START, said) == START + 100 + LIMIT
 
 
 def test_hand_over_keeps_a_share_of_the_segment():

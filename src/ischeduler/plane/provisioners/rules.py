@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -112,7 +113,8 @@ class HandOver:
 
     def submit_at(self, run: Run, now: float, forecast: Forecast | None = None) -> float | None:
         """See :func:`submit_at`; not earlier than the longest share before the end."""
-        at, segment = submit_at(self.rule, run, now, forecast), segment_of(run)
+        at, lead = submit_at(self.rule, run, now, forecast), self.rule.lead_s(forecast)
+        segment = None if lead is None else expected_segment(run, lead)
         if at is None or segment is None:
             return None
         start, end = segment
@@ -134,12 +136,13 @@ class Informed:
 
 
 def submit_at(rule: Rule, run: Run, now: float, forecast: Forecast | None) -> float | None:
-    """When the successor of the running attempt should be queued (epoch seconds, never before ``now``).
+    """When the successor of the newest attempt should be queued (epoch seconds, never before ``now``).
 
-    None without a forecast, before the attempt has started and where the rule is reactive. The rule is asked again as the
+    None without a forecast and where the rule is reactive. The rule is asked again as the
     forecast changes; a time that lies ahead binds nobody.
     """
-    segment, lead = segment_of(run), rule.lead_s(forecast)
+    lead = rule.lead_s(forecast)
+    segment = None if lead is None else expected_segment(run, lead)
     if segment is None or lead is None:
         return None
     return max(now, segment[1] - lead)
@@ -164,3 +167,15 @@ def segment_of(run: Run) -> tuple[float, float] | None:
         return None
     start = alive[-1].started_at
     return start, start + alive[-1].resources.walltime_s
+
+
+def expected_segment(run: Run, wait_s: float) -> tuple[float, float] | None:
+    """The same of a newest attempt that may wait: it starts when it has waited that long and the one before it has ended."""
+    start = end = -math.inf
+    for attempt in alive_attempts(run):
+        if attempt.state is JobState.RUNNING:
+            start = attempt.started_at if attempt.started_at is not None else math.nan
+        else:
+            start = max(end, attempt.created_at + wait_s)
+        end = start + attempt.resources.walltime_s
+    return (start, end) if math.isfinite(end) else None
