@@ -1,13 +1,14 @@
 """Sia's workloads under our Sia: completion times against its own simulator's, the integer programme against the exact one, and our variant.
 
-``python -m benchmarks.sia [--workloads DIR] [--traces DIR] [--all] [--skip-ours] [--json]``. DIR holds csv files (name, time, application,
-num_replicas, batch_size), also in folders; without ``--all`` only those called ``workload-1.csv`` of philly and saturn are run, where there
-are such. Its own simulator's figures (64 accelerators): Philly-1 1,950 s, Saturn-1 2,091 s.
+``python -m benchmarks.sia [--workloads DIR] [--traces DIR] [--all] [--skip-ours] [--lots N] [--unlike SPREAD] [--json]``. DIR holds csv files
+(name, time, application, num_replicas, batch_size), also in folders; without ``--all`` only those called ``workload-1.csv`` of philly and saturn
+are run, where there are such. Its own simulator's figures (64 accelerators): Philly-1 1,950 s, Saturn-1 2,091 s.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import sys
 import time
@@ -21,8 +22,11 @@ import numpy as np
 from benchmarks.report import Bar, finish
 from ischeduler.core.errors import BadInput, IschedError
 from ischeduler.policies.problem import Ints
+from ischeduler.simulator.pools.sia.applications import Application
 from ischeduler.simulator.pools.sia.simulate import (
     CLUSTER,
+    Chooser,
+    ElasticJob,
     Problem,
     Result,
     Rules,
@@ -36,8 +40,8 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sia"
 THEIRS = {"philly": (1950.0, 28_390.0, 56_020.0), "saturn": (2091.0, 27_765.0, 45_260.0)}
 """Mean and 99th percentile of the completion times, and the last end, of Sia's simulator on workload 1 (seconds)."""
 EVERY = 25
-OURS = Rules(power=-1.0, decimals=None)
-"""Our variant: the time that a job's work takes (power -1) instead of its root, and costs as they are, not rounded to two decimals."""
+OURS = Rules(decimals=None, shared=True, measured_restarts=True)
+"""Our variant: what one job of an application saw is known to the later ones, restarts count as much as they cost, costs are not rounded."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,13 +51,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--traces", type=Path, metavar="DIR", help="the applications' measurements (default: traces beside the workloads)")
     parser.add_argument("--all", action="store_true", help="every csv in the folder, not only workload-1 of philly and saturn")
     parser.add_argument("--skip-ours", action="store_true", help="leave out our variant")
+    parser.add_argument("--lots", type=int, default=0, metavar="N", help="run Sia N times more, choices of one rounded cost taken by lot")
+    parser.add_argument("--unlike", type=float, default=0.0, metavar="SPREAD", help="every job's speed on every type, and its noise, drawn apart by so much")
     parser.add_argument("--json", action="store_true", help="only the closing line")
     args = parser.parse_args(argv)
     say = (lambda words: None) if args.json else (lambda words: print(words, flush=True))
     try:
         files = _files(args.workloads, everything=args.all)
         traces = args.traces or _traces(args.workloads)
-        metrics, bars = measure(files, traces, ours=not args.skip_ours, say=say)
+        metrics, bars = measure(files, traces, ours=not args.skip_ours, lots=args.lots, spread=args.unlike, say=say)
     except IschedError as error:
         print(error, file=sys.stderr)
         return 2
@@ -76,42 +82,80 @@ def _traces(folder: Path) -> Path:
     return near[0] if near else DATA / "traces"
 
 
-def measure(files: list[Path], traces: Path, *, ours: bool, say: Any) -> tuple[dict[str, Any], list[Bar]]:
-    """Every workload under Sia and, with ``ours``, under our variant."""
+def measure(files: list[Path], traces: Path, *, ours: bool, lots: int, spread: float, say: Any) -> tuple[dict[str, Any], list[Bar]]:
+    """Every workload under Sia and, with ``ours``, under our variant. Sia's own figures are of jobs that are alike (``spread`` 0)."""
     metrics: dict[str, Any] = {}
     bars: list[Bar] = []
     worst_gap, rounds_checked = 0.0, 0
     for path in files:
         stem = f"{path.parent.name}_{path.stem}".replace("-", "_")
         judge = Judge()
-        result, cpu_s = run(path, traces, Rules(), judge)
+        result, cpu_s = run(path, traces, Rules(), judge, spread=spread)
         jct = np.array(list(result.jct_s.values()))
         metrics |= {f"{stem}_mean_jct_s": mean_jct_s(result), f"{stem}_p99_jct_s": float(np.quantile(jct, 0.99)),
                     f"{stem}_makespan_s": result.makespan_s, f"{stem}_cpu_s": cpu_s}  # fmt: skip
         worst_gap, rounds_checked = max(worst_gap, judge.worst), rounds_checked + judge.checked
-        theirs = THEIRS.get(path.parent.name) if path.name == "workload-1.csv" else None
+        theirs = THEIRS.get(path.parent.name) if path.name == "workload-1.csv" and not spread else None
         say(f"{stem}: mean {mean_jct_s(result):,.0f} s, p99 {np.quantile(jct, 0.99):,.0f} s, end {result.makespan_s:,.0f} s"
             + (f"; Sia's own simulator {theirs[0]:,.0f}, {theirs[1]:,.0f}, {theirs[2]:,.0f} s" if theirs else ""))  # fmt: skip
         if theirs:
             metrics[f"{stem}_off_percent"] = 100 * abs(mean_jct_s(result) / theirs[0] - 1)
             bars.append(Bar(f"{stem}_off_percent", 5.0))
         if ours:
-            mine, _ = run(path, traces, OURS, Judge(every=0))
-            metrics[f"{stem}_ours_mean_jct_s"] = mean_jct_s(mine)
-            say(f"{stem}: our variant {mean_jct_s(mine):,.0f} s")
+            mine, cpu_s = run(path, traces, OURS, Judge(every=0), spread=spread)
+            jct = np.array(list(mine.jct_s.values()))
+            metrics |= {f"{stem}_ours_mean_jct_s": mean_jct_s(mine), f"{stem}_ours_p99_jct_s": float(np.quantile(jct, 0.99)),
+                        f"{stem}_ours_makespan_s": mine.makespan_s, f"{stem}_ours_cpu_s": cpu_s}  # fmt: skip
+            say(f"{stem}: our variant mean {mean_jct_s(mine):,.0f} s ({mean_jct_s(mine) / mean_jct_s(result) - 1:+.1%}), p99 {np.quantile(jct, 0.99):,.0f} s,"
+                f" end {mine.makespan_s:,.0f} s; restarts {sum(mine.restarts.values())} instead of {sum(result.restarts.values())}")  # fmt: skip
             if theirs:
                 bars.append(Bar(f"{stem}_ours_mean_jct_s", theirs[0]))
+        means = [mean_jct_s(run(path, traces, Rules(), Judge(every=0), by_lot(seed), spread=spread)[0]) for seed in range(lots)]
+        if means:
+            metrics[f"{stem}_lots_mean_jct_s"] = means
+            say(f"{stem}: ties by lot: mean {', '.join(f'{m:,.0f}' for m in means)} s")
     metrics |= {"programme_gap": worst_gap, "programmes_checked": rounds_checked}
     bars.append(Bar("programme_gap", 1e-4))
     return metrics, bars
 
 
-def run(path: Path, traces: Path, rules: Rules, judge: Judge) -> tuple[Result, float]:
+def run(
+    path: Path, traces: Path, rules: Rules, judge: Judge, chooser: Chooser = by_solver, *, spread: float = 0.0,
+) -> tuple[Result, float]:  # fmt: skip
     """One simulation and its CPU seconds."""
     jobs = read_workload(path, traces, tuple(CLUSTER))
+    if spread:
+        draw_apart(jobs, spread)
     began = time.process_time()
-    result = Simulation(jobs, CLUSTER, rules, by_solver, judge).run()
+    result = Simulation(jobs, CLUSTER, rules, chooser, judge).run()
     return result, time.process_time() - began
+
+
+def by_lot(seed: int) -> Chooser:
+    """The solver, with costs that differ by less than their rounding, so that it has no ties to break in its own way."""
+    draw = np.random.default_rng(seed)
+    return lambda problem: by_solver(problem._replace(cost=problem.cost + 1e-6 * draw.random(problem.cost.shape)))
+
+
+def draw_apart(jobs: list[ElasticJob], spread: float) -> None:
+    """Every job's step times on every type, and its gradient's variance, times a lognormal factor of its own."""
+    draw = np.random.default_rng(7)
+    for job in jobs:
+        job.apps = {kind: _apart(app, *np.exp(spread * draw.standard_normal(2))) for kind, app in job.apps.items()}
+
+
+def _apart(app: Application, slower: float, noisier: float) -> Application:
+    def seconds(placement: tuple[int, ...], local: int) -> tuple[float, float] | None:
+        found = app.seconds(placement, local)
+        return None if found is None else (found[0] * slower, found[1] * slower)
+
+    def noise(batch: float, epoch: int) -> tuple[float, float]:
+        sqr, var = app.noise(batch, epoch)
+        return sqr, var * noisier
+
+    own = copy.copy(app)
+    own.seconds, own.noise = seconds, noise
+    return own
 
 
 class Judge:

@@ -19,8 +19,28 @@ MOST_REPLICAS, GROWTH = 64, 2
 
 
 @dataclass(eq=False)
+class Seen:
+    """What is known of an application: by type the ``times`` of (nodes, accelerators, local batch) and the ``models`` fitted to them; the
+    ``noise`` of its gradient where the first run began. Each job's own, or one for all jobs of the application.
+    """
+
+    times: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = field(default_factory=dict)
+    models: dict[str, Model] = field(default_factory=dict[str, Model])
+    noise: tuple[float, float] | None = None
+    revision: int = 0
+
+    def add(self, kind: str, key: tuple[int, int, int], times: tuple[float, float]) -> None:
+        """A step on a type; the model is fitted again where it is the first of that key."""
+        seen = self.times.setdefault(kind, {})
+        if key not in seen:
+            seen[key] = times
+            self.models[kind] = fit(seen)
+            self.revision += 1
+
+
+@dataclass(eq=False)
 class ElasticJob:
-    """``apps``: the application by type; ``target``: the largest batch its user allows. ``observed`` and ``models`` by type."""
+    """``apps``: the application by type; ``target``: the largest batch its user allows; ``noise``: of its gradient, as last observed."""
 
     name: str
     apps: Mapping[str, Application]
@@ -37,9 +57,13 @@ class ElasticJob:
     noise: tuple[float, float] | None = None
     waiting_s: float = 0.0
     starts: int = 0
-    observed: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = field(default_factory=dict)
-    models: dict[str, Model] = field(default_factory=dict[str, Model])
-    revision: int = 0
+    seen: Seen = field(default_factory=Seen)
+    changes: int = 0
+
+    @property
+    def application(self) -> str:
+        """Its name."""
+        return next(iter(self.apps.values())).name
 
     @property
     def restarts(self) -> int:
@@ -48,22 +72,35 @@ class ElasticJob:
 
     @property
     def expected_restart_s(self) -> float:
-        """Seconds a restart is expected to cost."""
-        return EXPECTED_RESTART_S.get(next(iter(self.apps.values())).name, 30.0)
+        """Seconds that Sia's policy expects a restart to cost."""
+        return EXPECTED_RESTART_S.get(self.application, 30.0)
+
+    @property
+    def measured_restart_s(self) -> float:
+        """Seconds that a restart does cost."""
+        return next(iter(self.apps.values())).restart_s
+
+    @property
+    def known_noise(self) -> tuple[float, float] | None:
+        """Its own gradient's noise, before it has run that of the application's first run; None where nobody ran."""
+        return self.noise if self.noise is not None else self.seen.noise
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever its goodputs may be others."""
+        return self.changes + self.seen.revision
 
     def most_replicas(self) -> int:
-        """Twice what it was seen on, on whichever type that allows most."""
-        return max(
-            min(max(GROWTH * max((key[1] for key in self.observed.get(t, ())), default=0), 1), MOST_REPLICAS, app.largest // app.least_local)
-            for t, app in self.apps.items()
-        )
+        """Twice what it (or who shares with it) was seen on, on whichever type that allows most."""
+        largest = {t: max((accelerators for _, accelerators, _ in self.seen.times.get(t, ())), default=0) for t in self.apps}
+        return max(min(max(GROWTH * largest[t], 1), MOST_REPLICAS, app.largest // app.least_local) for t, app in self.apps.items())
 
     def goodputs(self, kind: str, nodes: np.ndarray, replicas: np.ndarray) -> np.ndarray | None:
         """Goodput on a type it has a model of, None where it has none."""
-        app, model = self.apps[kind], self.models.get(kind)
-        if model is None or self.noise is None:
+        app, model, noise = self.apps[kind], self.seen.models.get(kind), self.known_noise
+        if model is None or noise is None:
             return None
-        return best(model, *self.noise, app.base, self.target, (app.least_local, app.most_local), nodes, replicas).goodput
+        return best(model, *noise, app.base, self.target, (app.least_local, app.most_local), nodes, replicas).goodput
 
     def move(self, kind: str | None, placement: Placement) -> None:
         """Resources change: it restarts where it gets some, and where type or placement are others than before."""
@@ -78,18 +115,18 @@ class ElasticJob:
         self.starts += 1
 
     def choose_batch(self) -> None:
-        """The local batch and accumulations of the best goodput; before it has run, the base batch."""
+        """The local batch and accumulations of the best goodput; before anything is known, the base batch."""
         app = self.apps[str(self.type)]
         nodes, replicas, most = len(self.placement), sum(self.placement), app.most_on(self.placement)
-        model = self.models.get(str(self.type))
-        if self.noise is None or model is None:
+        model, noise = self.seen.models.get(str(self.type)), self.known_noise
+        if noise is None or model is None:
             local = math.ceil(max(app.base, app.least_local * replicas) / replicas - 1e-8)
             self.accumulations = math.ceil(local / most - 1e-8) - 1
             if replicas == 1 and max(app.base, app.least_local * replicas) > app.base:
                 self.accumulations = max(1, self.accumulations)
             self.local = math.ceil(local / (self.accumulations + 1) - 1e-8)
         else:
-            found = best(model, *self.noise, app.base, app.largest, (app.least_local, most), np.array([nodes]), np.array([replicas]))
+            found = best(model, *noise, app.base, app.largest, (app.least_local, most), np.array([nodes]), np.array([replicas]))
             self.local, self.accumulations = int(found.local[0]), int(found.accumulations[0])
         measured = app.most_with(replicas)
         if measured is not None:
@@ -137,9 +174,8 @@ class ElasticJob:
     def _observe(self, key: tuple[int, int, int], times: tuple[float, float], noise: tuple[float, float]) -> None:
         if noise != self.noise:
             self.noise = noise
-            self.revision += 1
-        seen = self.observed.setdefault(str(self.type), {})
-        if key not in seen:
-            seen[key] = times
-            self.models[str(self.type)] = fit(seen)
-            self.revision += 1
+            self.changes += 1
+        if self.seen.noise is None:
+            self.seen.noise = noise
+            self.seen.revision += 1
+        self.seen.add(str(self.type), key, times)

@@ -17,7 +17,7 @@ from ischeduler.core.errors import BadInput
 from ischeduler.policies.problem import Accelerators, Floats, Ints
 from ischeduler.policies.sia import Configurations, assign, configurations, costs
 from ischeduler.simulator.pools.sia.applications import Placement, read_application
-from ischeduler.simulator.pools.sia.job import ElasticJob
+from ischeduler.simulator.pools.sia.job import ElasticJob, Seen
 
 ROUND_S = 60.0
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
@@ -40,12 +40,18 @@ Chooser = Callable[[Problem], Ints]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The objective: power of the goodput, the cost of serving nobody, decimals to which costs are rounded (None: not at all)."""
+    """The objective: power of the goodput, the cost of serving nobody, decimals to which costs are rounded (None: not at all).
+
+    What the policy knows: ``shared``: what one job saw (steps' times, the gradient's first noise) helps all later ones of its application;
+    ``measured_restarts``: what a restart costs, not what Sia takes it to cost.
+    """
 
     power: float = -0.5
     unserved: float = 1.1
     decimals: int | None = 2
     round_s: float = ROUND_S
+    shared: bool = False
+    measured_restarts: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +115,10 @@ class Simulation:
         self.given: dict[str, tuple[str | None, tuple[int, ...]]] = {}
         self.rows: dict[str, tuple[tuple[int, int], Floats]] = {}
         self.now = 0.0
+        if self.rules.shared:
+            common: dict[str, Seen] = {}
+            for job in self.jobs:
+                job.seen = common.setdefault(job.application, Seen())
 
     def run(self) -> Result:
         """Until every job is done. BadInput when the programme serves nobody for ever."""
@@ -137,9 +147,10 @@ class Simulation:
         if free:
             goodput = np.stack([self._row(j) for j in free])
             held = np.array([self.held.get(j.name, -1) for j in free], np.int64)
+            restart_s = [j.measured_restart_s if self.rules.measured_restarts else j.expected_restart_s for j in free]
             cost = costs(
-                goodput, held, np.array([self.now - j.submitted_s for j in free]), np.array([float(j.restarts) for j in free]),
-                np.array([j.expected_restart_s for j in free]), power=self.rules.power, decimals=self.rules.decimals,
+                goodput, held, np.array([self.now - j.submitted_s for j in free]), np.array([float(j.restarts) for j in free]), np.array(restart_s),
+                power=self.rules.power, decimals=self.rules.decimals,
             )  # fmt: skip
             problem = Problem(cost, self.configs, count, self.rules.unserved)
             found = self.chooser(problem)
@@ -154,7 +165,7 @@ class Simulation:
         if job.name in self.rows and self.rows[job.name][0] == key:
             return self.rows[job.name][1]
         good = np.zeros(len(self.configs))
-        seen = [t for t in self.types if t in job.models and job.noise is not None]
+        seen = [t for t in self.types if t in job.seen.models and job.known_noise is not None]
         for k, kind in enumerate(self.types):
             at = np.flatnonzero((self.configs.kind == k) & (self.configs.accelerators <= key[1]))
             size = self.configs.accelerators[at]
