@@ -81,8 +81,8 @@ def known_cards(names: Sequence[str]) -> dict[str, str]:
     return known
 
 
-def cells(frame: Any, limit: int) -> list[Cell]:
-    """A seeded sample, no model twice before each was taken once."""
+def cells(frame: Any, memory: Any, limit: int) -> list[Cell]:
+    """A seeded sample, no model twice before each was taken once; ``memory`` (or None) leaves out what never fitted its card."""
     cards = known_cards(frame["gpu"].tolist())
     wanted = frame[frame["gpu"].isin(cards) & frame["Batch_Size"].isin(BATCHES)]
     times: dict[tuple[str, str, int], dict[str, float]] = {}
@@ -95,7 +95,14 @@ def cells(frame: Any, limit: int) -> list[Cell]:
     dice = random.Random(SEED)
     dice.shuffle(found)
     first = {cell.model: cell for cell in reversed(found)}
-    return [*first.values(), *(c for c in found if first[c.model] is not c)][:limit]
+    ordered = [*first.values(), *(c for c in found if first[c.model] is not c)]
+    return [c for c in ordered if memory is None or fits(c, memory)][:limit]
+
+
+def fits(cell: Cell, memory: Any) -> bool:
+    """Whether the truth's peak leaves room for the context; times beyond that are the authors' extrapolations."""
+    own = memory[(memory["gpu"] == cell.gpu) & (memory["model"] == cell.model) & (memory["batch_size"] == cell.batch)]
+    return not any(peak * MIB > find_accelerator(cell.accelerator).memory_bytes - CONTEXT_BYTES for peak in own["peak"])
 
 
 def emulated(cell: Cell, arguments: Sequence[str], folder: Path) -> Mapping[str, Any]:
@@ -105,7 +112,8 @@ def emulated(cell: Cell, arguments: Sequence[str], folder: Path) -> Mapping[str,
     command = [sys.executable, "-m", "benchmarks.emulation_child", *arguments]
     done = subprocess.run(command, env=environment_of(spec), capture_output=True, text=True, timeout=CHILD_S, check=False)
     if done.returncode:
-        raise RuntimeError(f"{cell.model} on {cell.gpu}: {done.stderr.strip().splitlines()[-1]}")
+        said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("isched emulate:")]
+        raise RuntimeError(f"{cell.model} at batch {cell.batch} on {cell.gpu}: {said[-1] if said else 'no word'}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -157,8 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     try:
-        chosen = cells(read(options.truth, COLUMNS), options.limit)
         memory = read(options.memory, MEMORY_COLUMNS) if options.memory.exists() else None
+        chosen = cells(read(options.truth, COLUMNS), memory, options.limit)
     except BadTruth as error:
         print(f"benchmarks.emulation: {error}", file=sys.stderr)
         return 2

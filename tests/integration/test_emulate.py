@@ -122,6 +122,37 @@ print(json.dumps([str(out.dtype), start.elapsed_time(end) > 0, before == after, 
     assert last(emulate(tmp_path, body, "--accelerator", "a100-40g")) == ["torch.float16", True, True, True]
 
 
+def test_a_replayed_training_counts_its_steps_and_keeps_its_time(tmp_path: Path) -> None:
+    """Many small layers: this host is slower than the card, so model and optimizer are replayed."""
+    for phase, seconds in (("forward", 0.01), ("backward", 0.03)):
+        path = tmp_path / "tables" / "time" / "compute" / phase / "CARD" / "toy" / "time_by_batch_size.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"Batch_Size,Time_In_SECONDS\n16,{seconds}\n")
+    body = """
+net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(200))).cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+def train(steps, to_none):
+    for _ in range(steps):
+        loss = net(torch.zeros(16, 8).cuda()).sum()
+        optimizer.zero_grad(set_to_none=to_none); loss.backward(); optimizer.step(); schedule.step()
+    torch.cuda.synchronize()
+train(5, True); train(5, False)
+held = torch.cuda.memory_allocated()
+began = time.perf_counter(); train(50, False); took = time.perf_counter() - began
+optimizer.zero_grad()
+print(json.dumps([optimizer.state[net[7].weight]["step"].item(), schedule.last_epoch, net[7].weight.grad is None,
+                  held == torch.cuda.memory_allocated() + 200 * 2 * 512, took]))
+"""
+    table = ("--table", str(tmp_path / "tables"), "--table-gpu", "CARD", "--table-model", "toy")
+    done = emulate(tmp_path, body, "--accelerator", "v100-32g", "--report", "report.json", *table)
+    steps, schedule, gone, freed, took = last(done)
+    assert "replayed from now on" in done.stderr
+    assert (steps, schedule, gone, freed) == (60.0, 60, True, True)
+    assert took >= 50 * 0.04 - 0.11
+    assert json.loads((tmp_path / "report.json").read_text())["busy_s"] == pytest.approx(60 * 0.04, rel=0.02)
+
+
 def test_two_processes_share_a_card(tmp_path: Path) -> None:
     body = """
 hold = torch.empty(1200 * 2**20 // 4, device="cuda")

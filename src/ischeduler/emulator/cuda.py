@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -42,14 +41,14 @@ def patch(devices: Devices, name: str, capability: tuple[int, int], units: int) 
         def synchronize(self) -> None:
             """Wait for it."""
             if self.at_s is not None:
-                time.sleep(max(0.0, self.at_s - time.monotonic()))
+                devices.host.wait_until(self.at_s)
 
         def wait(self, stream: Any = None) -> None:
             """One stream: always in order."""
 
         def query(self) -> bool:
             """Whether it has passed."""
-            return self.at_s is None or time.monotonic() >= self.at_s
+            return self.at_s is None or devices.host.now() >= self.at_s
 
         def elapsed_time(self, end_event: Event) -> float:
             """Milliseconds between two moments."""
@@ -82,7 +81,7 @@ def patch(devices: Devices, name: str, capability: tuple[int, int], units: int) 
 
         def query(self) -> bool:
             """Whether all work is done."""
-            return at(self.device).clock.done_at() <= time.monotonic()
+            return at(self.device).clock.done_at() <= devices.host.now()
 
         def __enter__(self) -> Stream:
             return self

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ischeduler.core.sizes import GIB, MIB
-from ischeduler.emulator.clock import DeviceClock
+from ischeduler.emulator.clock import DeviceClock, HostTime
 from ischeduler.emulator.shared_memory import Ledger
 from ischeduler.estimators.memory.allocator import CachingAllocator, OutOfMemory
 from ischeduler.estimators.memory.torch_private import storage_identity
@@ -102,8 +102,8 @@ def _size(size_bytes: int) -> str:
 class Devices:
     """All cards of this process. The current one is where ``cuda`` without a number means."""
 
-    def __init__(self, devices: list[EmulatedDevice]) -> None:
-        self.all = devices
+    def __init__(self, devices: list[EmulatedDevice], host: HostTime) -> None:
+        self.all, self.host = devices, host
         self.current = 0
 
     def of(self, tensor: torch.Tensor) -> EmulatedDevice | None:

@@ -30,6 +30,13 @@ def patch(devices: Devices, link_bytes_s: float) -> None:
     _patch_ddp(devices, link_bytes_s)
 
 
+def is_used() -> bool:
+    """Whether this process is one of several ranks: then its backward passes wait for the others'."""
+    import torch.distributed as dist
+
+    return dist.is_available() and dist.is_initialized()
+
+
 def _patch_ddp(devices: Devices, link_bytes_s: float) -> None:
     from torch.nn.parallel import DistributedDataParallel
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from ischeduler.core.errors import BadInput
 from ischeduler.emulator import cuda, distributed
-from ischeduler.emulator.clock import DeviceClock, Own, Shared
+from ischeduler.emulator.clock import DeviceClock, HostTime, Own, Shared
 from ischeduler.emulator.device import Devices, EmulatedDevice
 from ischeduler.emulator.operations import Operations
+from ischeduler.emulator.optimizers import Optimizers
 from ischeduler.emulator.places import Places
 from ischeduler.emulator.replay import Replay
 from ischeduler.emulator.shared_memory import OwnLedger, SharedLedger
@@ -37,16 +38,17 @@ def install(spec: EmulationSpec) -> Devices:
         timing = ByOperation(device, spec.precision, transfers)
     else:
         raise BadInput(f"the datasheet of {spec.card.name} has no bandwidth or speed, so its times are unknown; give a table.")
-    devices = Devices([_device(spec, index) for index in range(_visible(spec.count))])
+    host = HostTime()
+    devices = Devices([_device(spec, index, host) for index in range(_visible(spec.count))], host)
     architecture = architecture_of(spec.card.name)
     cuda.patch(devices, spec.card.name, cuda.CAPABILITIES.get(architecture.name, (7, 0)), architecture.units)
     distributed.patch(devices, spec.link_bytes_s)
     if spec.preprocess_s > 0:
         _slow_loading(spec.preprocess_s)
     operations = Operations(devices, timing)
-    _watch_optimizers(timing)
     replay = Replay(devices, timing)
     replay.install()
+    Optimizers(devices, timing, replay).install()
     Places(devices, timing, replay).__enter__()
     operations.__enter__()
     atexit.register(_report, spec, devices, operations, replay, time.monotonic())
@@ -59,29 +61,16 @@ def _visible(count: int) -> int:
     return count if named is None else min(count, len([n for n in named.split(",") if n.strip()])) or 1
 
 
-def _device(spec: EmulationSpec, index: int) -> EmulatedDevice:
+def _device(spec: EmulationSpec, index: int, host: HostTime) -> EmulatedDevice:
     if not spec.shared:
-        return EmulatedDevice(index, spec.memory_bytes, spec.context_bytes, DeviceClock(Own()), OwnLedger())
+        return EmulatedDevice(index, spec.memory_bytes, spec.context_bytes, DeviceClock(Own(), host), OwnLedger())
     named = [n.strip() for n in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if n.strip()]
     card = named[index] if index < len(named) else str(index)
-    folder, host = Path(spec.shared), os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    folder, machine = Path(spec.shared), os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     return EmulatedDevice(
-        index, spec.memory_bytes, spec.context_bytes, DeviceClock(Shared(folder / f"{host}-{card}.clock")),
-        SharedLedger(folder / f"{host}-{card}.memory"),
+        index, spec.memory_bytes, spec.context_bytes, DeviceClock(Shared(folder / f"{machine}-{card}.clock"), host),
+        SharedLedger(folder / f"{machine}-{card}.memory"),
     )  # fmt: skip
-
-
-def _watch_optimizers(timing: ByTable | ByOperation) -> None:
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-    def enter(*args: Any) -> None:
-        timing.phase = "optimizer"
-
-    def leave(*args: Any) -> None:
-        timing.phase = "forward"
-
-    register_optimizer_step_pre_hook(enter)
-    register_optimizer_step_post_hook(leave)
 
 
 def _slow_loading(sample_s: float) -> None:
@@ -105,7 +94,7 @@ def _report(spec: EmulationSpec, devices: Devices, operations: Operations, repla
     wall_s = time.monotonic() - began
     found = {
         "accelerator": spec.card.name, "source": f"table {spec.table_gpu}/{spec.table_model}" if spec.table else "estimator",
-        "wall_s": wall_s, "busy_s": sum(d.clock.busy_s for d in devices.all), "waited_s": sum(d.clock.waited_s for d in devices.all),
+        "wall_s": wall_s, "busy_s": sum(d.clock.busy_s for d in devices.all), "waited_s": devices.host.waited_s,
         "peak_allocated_bytes": first.allocator.peak_allocated, "peak_reserved_bytes": first.allocator.peak_reserved,
         "computed_on_host": operations.computed, "replayed": sorted(replay.models),
     }  # fmt: skip

@@ -54,12 +54,13 @@ class Operations(TorchDispatchMode):
         if torch_private.is_view(func):
             return func(*args, **kwargs)
         name = torch_private.operation_name(func)
-        if name in _READS:
-            return self._read(func, name, args, device)
-        if name == _TRUE_COPY and self._copies_from_host(args):
-            device.mark_real(args[0])
-            return func(*args, **kwargs)
-        return self._pretend(func, name, args, kwargs, device)
+        with self._devices.host:
+            if name in _READS:
+                return self._read(func, name, args, device)
+            if name == _TRUE_COPY and self._copies_from_host(args):
+                device.mark_real(args[0])
+                return func(*args, **kwargs)
+            return self._pretend(func, name, args, kwargs, device)
 
     def _device_of(self, args: Any, kwargs: Any) -> EmulatedDevice | None:
         for tensor in _tensors((args, tuple(kwargs.values()))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ischeduler.emulator import distributed
 from ischeduler.emulator.device import Devices, EmulatedDevice
 from ischeduler.emulator.replay import Replay
 from ischeduler.emulator.timing import Timing
@@ -99,12 +101,13 @@ class Places(TorchFunctionMode):
         here = self._devices.of(tensor)
         if here is device:
             return tensor
-        size_bytes = tensor.numel() * tensor.element_size()
-        keeps = tensor.requires_grad or size_bytes <= _SMALL_BYTES or isinstance(tensor, torch.nn.Parameter)
-        out = tensor.clone() if keeps else torch.empty_like(tensor)
-        device.book(out, real=keeps)
-        self._timing.upload(device, tensor, waits=waits and size_bytes > _SMALL_BYTES)  # CUDA stages small copies and goes on
-        return out
+        with self._devices.host:
+            size_bytes = tensor.numel() * tensor.element_size()
+            keeps = tensor.requires_grad or size_bytes <= _SMALL_BYTES or isinstance(tensor, torch.nn.Parameter)
+            out = tensor.clone() if keeps else torch.empty_like(tensor)
+            device.book(out, real=keeps)
+            self._timing.upload(device, tensor, waits=waits and size_bytes > _SMALL_BYTES)  # CUDA stages small copies and goes on
+            return out
 
     def _download(self, tensor: torch.Tensor) -> torch.Tensor:
         device = self._devices.of(tensor)
@@ -152,8 +155,10 @@ class Places(TorchFunctionMode):
         if device is None or self._in_backward:
             return func(*args, **kwargs)  # Tensor.backward calls autograd.backward
         before, self._in_backward = device.clock.busy_s, True
+        waits_for_others = contextlib.nullcontext() if distributed.is_used() else self._devices.host
         try:
-            out = func(*args, **kwargs)
+            with waits_for_others:
+                out = func(*args, **kwargs)
         finally:
             self._in_backward = False
         self._timing.backward(device)

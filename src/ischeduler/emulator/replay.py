@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from ischeduler.emulator import distributed
 from ischeduler.emulator.device import Devices, EmulatedDevice
 from ischeduler.emulator.timing import Timing, say
 
@@ -29,8 +30,7 @@ class _Seen:
     """One model with inputs of one shape."""
 
     calls: int = 0
-    began_host_s: float = 0.0
-    began_busy_s: float = 0.0
+    began: tuple[float, float, float] = (0.0, 0.0, 0.0)
     forward_s: float = 0.0
     backward_s: float = 0.0
     tree: Any = None
@@ -85,13 +85,15 @@ class Replay:
         key = (id(model), tuple(_shape(v) for v in _pytree.tree_leaves((args, kwargs))), torch.is_autocast_enabled("cpu"))
         seen = self._seen.setdefault(key, _Seen())
         self._last = seen
-        if seen.calls >= MEASURED_CALLS and not seen.replayed and self._too_slow(seen, device):
+        if seen.calls >= MEASURED_CALLS and not seen.replayed and self._too_slow(seen.began, device):
             seen.replayed = True
             self._tell(model)
+            self._devices.host.forgive()
         if seen.replayed:
-            return self._again(seen, model, device)
-        if seen.calls == MEASURED_CALLS - 2:  # the first call learns shapes, which takes its own time
-            seen.began_host_s, seen.began_busy_s = time.thread_time(), device.clock.busy_s
+            with self._devices.host:
+                return self._again(seen, model, device)
+        if seen.calls % 2:  # looked at over two calls each; the first learns shapes, which takes its own time
+            seen.began = self._spent(device)
         before = device.clock.busy_s
         out = plain(model, *args, **kwargs)
         seen.calls += 1
@@ -100,10 +102,13 @@ class Replay:
         seen.leaves = [_leaf(v) for v in leaves]
         return out
 
-    @staticmethod
-    def _too_slow(seen: _Seen, device: EmulatedDevice) -> bool:
-        host_s, busy_s = time.thread_time() - seen.began_host_s, device.clock.busy_s - seen.began_busy_s
-        return seen.calls == MEASURED_CALLS and busy_s > 0 and host_s > HOST_SHARE * busy_s
+    def _spent(self, device: EmulatedDevice) -> tuple[float, float, float]:
+        """Processor time of this thread, time spent emulating (longer on a loaded host), the card's time."""
+        return time.thread_time(), self._devices.host.own_s, device.clock.busy_s
+
+    def _too_slow(self, began: tuple[float, float, float], device: EmulatedDevice) -> bool:
+        processor_s, own_s, busy_s = (now - then for now, then in zip(self._spent(device), began, strict=True))
+        return busy_s > 0 and max(processor_s, own_s) > HOST_SHARE * busy_s
 
     def _tell(self, model: Any) -> None:
         name = type(model).__name__
@@ -112,10 +117,11 @@ class Replay:
             say(f"this host is too slow to go through {name} operation by operation; it is replayed from now on")
 
     def _again(self, seen: _Seen, model: Any, device: EmulatedDevice) -> Any:
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        if not seen.reached:
-            seen.reached = [p.grad is not None for p in parameters]
-            seen.reached = seen.reached if any(seen.reached) else [True] * len(parameters)
+        with torch._C.DisableTorchFunction():  # nobody need see these questions, and there are many
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            if not seen.reached:
+                seen.reached = [p.grad is not None for p in parameters]
+                seen.reached = seen.reached if any(seen.reached) else [True] * len(parameters)
         self._timing.replayed_forward(device, seen.forward_s)
         tensors = iter(_Replayed.apply(seen, device, self._timing, *parameters))
         leaves = [next(tensors) if isinstance(leaf, _Tensor) else leaf for leaf in seen.leaves]
@@ -144,23 +150,19 @@ class _Replayed(torch.autograd.Function):
     def forward(ctx: Any, seen: _Seen, device: EmulatedDevice, timing: Timing, *parameters: torch.Tensor) -> Any:
         ctx.seen, ctx.device, ctx.timing, ctx.parameters = seen, device, timing, parameters
         results = [leaf for leaf in seen.leaves if isinstance(leaf, _Tensor)]
-        outs = tuple(device.book(torch.zeros(leaf.size, dtype=leaf.dtype)) for leaf in results)
+        with torch._C.DisableTorchFunction():
+            outs = tuple(device.book(torch.empty(leaf.size, dtype=leaf.dtype)) for leaf in results)
         ctx.mark_non_differentiable(*(o for o, leaf in zip(outs, results, strict=True) if not leaf.differentiable))
         return outs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.timing.replayed_backward(ctx.device, ctx.seen.backward_s)
-        watched = _watched()
-        made = [
-            ctx.device.book(torch.empty(tuple(p.shape), dtype=p.dtype)) if reached and (watched or p.grad is None) else None
-            for p, reached in zip(ctx.parameters, ctx.seen.reached, strict=True)
-        ]  # a gradient that is there already stays as it is
+        watched = distributed.is_used()
+        with torch._C.DisableTorchFunction():
+            made = [
+                ctx.device.book(torch.empty(tuple(p.shape), dtype=p.dtype)) if reached and (watched or p.grad is None) else None
+                for p, reached in zip(ctx.parameters, ctx.seen.reached, strict=True)
+            ]  # a gradient that is there already stays as it is
         return (None, None, None, *made)
 
-
-def _watched() -> bool:
-    """Whether somebody waits for every parameter's gradient: DistributedDataParallel does."""
-    import torch.distributed as dist
-
-    return dist.is_available() and dist.is_initialized()

@@ -18,7 +18,9 @@ _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Timing(Protocol):
-    """Puts work on a device's clock."""
+    """Puts work on a device's clock. ``phase`` is forward or optimizer."""
+
+    phase: str
 
     def operation(self, device: EmulatedDevice, key: Any, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
         """One operation was launched."""
