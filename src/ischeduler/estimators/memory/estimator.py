@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -35,7 +36,8 @@ def tracing(tracer: Tracer) -> TraceOf:
             return tracer.report(_script(workload), of_environment(workload.environment))
         spec = TraceSpec.of(workload)
         if workload.framework != "pytorch":
-            spec = replace(spec, options={**spec.options, "framework": workload.framework})
+            backend = workload.environment.variables.get("KERAS_BACKEND") or os.environ.get("KERAS_BACKEND", "")
+            spec = replace(spec, options={"keras_backend": backend, **spec.options, "framework": workload.framework})
         return tracer.report(spec, of_environment(workload.environment))
 
     return trace
@@ -143,7 +145,7 @@ def _how(trace: TraceReport) -> str:
     if trace.backend == "parameters":
         return "weights counted, activations by a rule of thumb (within a factor of 3)"
     how = f"two steps traced with torch {trace.torch}"
-    return how if trace.backend == "fake-accelerator" else f"{how} on fake CPU tensors, so less exact"
+    return f"{how} on fake CPU tensors, so less exact" if trace.backend == "fake-cpu" else how
 
 
 def _checkpoint(trace: TraceReport) -> Estimate:

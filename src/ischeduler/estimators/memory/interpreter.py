@@ -14,18 +14,19 @@ from ischeduler.core.errors import EstimatorFailed
 from ischeduler.core.workload import EnvironmentSpec
 
 PACKAGES = ("torch", "timm", "torchvision", "transformers")
+KERAS = ("keras", "tensorflow", "tensorflow-cpu", "jax")
 _ASK = (
     "import importlib.metadata as m, json\n"
     "def v(n):\n"
     "    try: return m.version(n)\n"
     "    except m.PackageNotFoundError: return None\n"
-    f"print(json.dumps({{n: v(n) for n in {PACKAGES!r}}}))"
+    f"print(json.dumps({{n: v(n) for n in {PACKAGES + KERAS!r}}}))"
 )
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python executable; ``versions`` maps each of :data:`PACKAGES` to what is installed there."""
+    """A Python executable; ``versions`` maps each of :data:`PACKAGES` and :data:`KERAS` to what is installed there."""
 
     path: str
     versions: tuple[tuple[str, str | None], ...]
@@ -47,7 +48,7 @@ def of_environment(environment: EnvironmentSpec) -> str:
 def interpreter(path: str) -> Interpreter:
     """What that Python has installed; asked once a process. EstimatorFailed when it does not run."""
     if path == sys.executable:
-        return Interpreter(path, tuple((name, _own_version(name)) for name in PACKAGES))
+        return Interpreter(path, tuple((name, _own_version(name)) for name in PACKAGES + KERAS))
     try:
         done = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=30, check=True)
         return Interpreter(path, tuple(json.loads(done.stdout).items()))

@@ -43,9 +43,8 @@ def walked(spec: TraceSpec) -> TraceReport:
     if "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = next((b for b in _BACKENDS if importlib.util.find_spec(b)), "numpy")
     keras = library("keras")
-    if spec.precision in ("bf16", "fp16"):
-        keras.mixed_precision.set_global_policy("mixed_bfloat16" if spec.precision == "bf16" else "mixed_float16")
-    model = _built(keras, spec)
+    use_policy(keras, spec.precision)
+    model = built(keras, spec)
     weights = sum(_size(v) for v in model.weights)
     trained = sum(_size(v) for v in model.trainable_weights)
     optimizer = round(trained * state_copies(spec.optimizer, spec.arguments("optimizer")))
@@ -58,7 +57,14 @@ def walked(spec: TraceSpec) -> TraceReport:
                        round(total * 1.05), 0, notes=notes)
 
 
-def _built(keras: Any, spec: TraceSpec) -> Any:
+def use_policy(keras: Any, precision: str) -> None:
+    """Keras' way of training in half precision."""
+    if precision in ("bf16", "fp16"):
+        keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bf16" else "mixed_float16")
+
+
+def built(keras: Any, spec: TraceSpec) -> Any:
+    """The referenced keras.Model with its weights made; BadInput where there is none."""
     reference = parse(spec.model)
     if reference.kind in ("module", "file"):
         target = user_target(reference, spec.directory)[1]

@@ -18,7 +18,7 @@ CONTEXT_BYTES = (0.5 * GIB, 1.2 * GIB, 1.75 * GIB)
 """p10, p50, p90 of driver context and libraries where nothing was measured (0.3 to 1.75 GB by card, driver and libraries)."""
 SOURCE = "trace@2"
 # p10, p50 and p90 of (truth / traced) by backend, for the reserved part.
-_FACTORS = {"fake-accelerator": (0.97, 1.0, 1.06), "fake-cpu": (0.85, 1.0, 1.25)}
+_FACTORS = {"fake-accelerator": (0.97, 1.0, 1.06), "fake-cpu": (0.85, 1.0, 1.25), "keras-torch": (0.85, 1.0, 1.25)}
 _ACTIVATION_FACTORS = (1 / 3, 1.0, 3.0)
 _SEARCH_SHARE = 0.5
 """Of the largest convolution's images and result: what trying algorithms may add at p90 with ``cudnn.benchmark``."""

@@ -63,9 +63,10 @@ class TraceSpec:
 class TraceReport:
     """A traced step. Bytes on the accelerator, before the driver's context; the parts add up to ``allocated_bytes``.
 
-    ``backend`` is 'fake-accelerator' (CUDA's rules), 'fake-cpu' (fallback) or 'parameters' (counted only: then activations
-    are a formula, not a trace). ``inputs_bytes`` is one batch, part of the activations. ``log`` is the allocation log;
-    ``units`` the parameter bytes of the model's repeated blocks, in order: what FSDP gathers one at a time.
+    ``backend`` is 'fake-accelerator' (CUDA's rules), 'fake-cpu' (fallback), 'keras-torch' (a Keras model on Keras' torch backend),
+    'keras-walk' or 'parameters' (counted only: then activations are a formula, not a trace). ``inputs_bytes`` is one batch, part of
+    the activations. ``log`` is the allocation log; ``units`` the parameter bytes of the model's repeated blocks, in order: what FSDP
+    gathers one at a time.
     """
 
     batch: int

@@ -40,10 +40,11 @@ class _Sizes:
 
 def trace(
     spec: TraceSpec, load: Callable[[], Any], task: Callable[[Any], Task], device: str,
-    built: Callable[[Any], None] = lambda model: None,
+    built: Callable[[Any], None] = lambda model: None, optimizer: Callable[[TraceSpec, Any], Any] | None = None,
 ) -> TraceReport:
     """Two training steps on fake tensors, ``built`` called with the model before. Raises whatever the model raises on them.
 
+    ``optimizer`` makes another one of spec and model than torch.optim's.
     Where the request names another batch, that is traced at the same time by a fork of this process.
     """
     started = time.perf_counter()
@@ -54,8 +55,8 @@ def trace(
         prepare(model, spec)
         built(model)
         ready = time.perf_counter()
-        with _Second(spec, recorder, model, task, device) as second:
-            sizes = _steps(spec, recorder, model, task, device)
+        with _Second(spec, recorder, model, task, device, optimizer) as second:
+            sizes = _steps(spec, recorder, model, task, device, optimizer)
     done = time.perf_counter()
     log = recorder.step_log(spec.batch)
     if second.log is not None:
@@ -92,19 +93,22 @@ class _Second:
     def _child(self) -> None:
         code = 1
         try:
-            recorder, model, task, device = self._rest
+            recorder, model, task, device, make = self._rest
             spec = replace(self._spec, batch=self._spec.second_batch)
-            _steps(spec, recorder, model, task, device)
+            _steps(spec, recorder, model, task, device, make)
             self._path.write_text(json.dumps(recorder.step_log(spec.batch).to_json()))
             code = 0
         finally:
             os._exit(code)
 
 
-def _steps(spec: TraceSpec, recorder: Recorder, model: Any, task: Callable[[Any], Task], device: str) -> _Sizes:
+def _steps(
+    spec: TraceSpec, recorder: Recorder, model: Any, task: Callable[[Any], Task], device: str,
+    make: Callable[[TraceSpec, Any], Any] | None,
+) -> _Sizes:
     sizes = _measure(model)
     work = task(model)
-    optimizer = make_optimizer(spec.optimizer, model, spec.arguments("optimizer"))
+    optimizer = make(spec, model) if make else make_optimizer(spec.optimizer, model, spec.arguments("optimizer"))
     for step in range(STEPS):
         recorder.log_operations = step == STEPS - 1
         _one_step(spec, recorder, model, work, optimizer, device, sizes)

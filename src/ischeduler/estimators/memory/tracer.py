@@ -15,7 +15,7 @@ import ischeduler
 from ischeduler.core.errors import EstimatorFailed
 from ischeduler.core.sizes import GIB, human_size
 from ischeduler.estimators.memory.analytic import counted_report
-from ischeduler.estimators.memory.interpreter import Interpreter, interpreter
+from ischeduler.estimators.memory.interpreter import KERAS, PACKAGES, Interpreter, interpreter
 from ischeduler.estimators.memory.limits import Outcome, run_limited
 from ischeduler.estimators.memory.spec import TRACER_VERSION, TraceReport, TraceSpec
 from ischeduler.estimators.models.references import parse, source_fingerprint
@@ -33,6 +33,7 @@ importlib.import_module(child).main(spec_path, result_path)
 """
 _CHILD = "ischeduler.estimators.memory.child"
 _KERAS_CHILD = "ischeduler.estimators.memory.keras_child"
+_KERAS_TRACE = "ischeduler.estimators.memory.keras_trace"
 _KERAS = ("keras", "tensorflow")
 
 
@@ -72,23 +73,38 @@ class Tracer:
         return answer
 
     def _from_disk_or_traced(self, spec: TraceSpec, python: str) -> TraceReport:
-        reference = parse(spec.model)
+        parse(spec.model)
         who = interpreter(python)
         framework = spec.options.get("framework", "pytorch")
         if framework in _KERAS and "parameters" not in spec.options:
-            return self._trace(spec, who, _KERAS_CHILD)[0]
+            return self._keras(spec, who, traced=framework == "keras" and _keras_backend(spec, who) == "torch")
         if framework != "pytorch":
             return self._counted(spec, f"a {framework} model is not traced")
         if who.version("torch") is None:
             return self._without_torch(spec, who)
-        path = self.cache_dir / f"{_key(spec, who, source_fingerprint(reference, spec.directory))}.json"
+        return self._kept(spec, who, _CHILD, PACKAGES)
+
+    def _kept(self, spec: TraceSpec, who: Interpreter, child: str, packages: tuple[str, ...]) -> TraceReport:
+        """From disk where the same model, source and ``packages`` were traced before."""
+        fingerprint = source_fingerprint(parse(spec.model), spec.directory)
+        path = self.cache_dir / f"{_key(spec, who, fingerprint, packages)}.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # unreadable is the same as absent
             return TraceReport.from_json(json.loads(path.read_text()))
-        report, keep = self._trace(spec, who)
+        report, keep = self._trace(spec, who, child)
         if keep:
             with contextlib.suppress(OSError):  # a full or read-only disk only costs the next call's time
                 _store(path, report)
         return report
+
+    def _keras(self, spec: TraceSpec, who: Interpreter, *, traced: bool) -> TraceReport:
+        """Traced on the torch backend where that is the user's, else (or where that fails) walked."""
+        if not traced:
+            return self._trace(spec, who, _KERAS_CHILD)[0]
+        try:
+            return self._kept(spec, who, _KERAS_TRACE, PACKAGES + KERAS)
+        except EstimatorFailed as error:
+            report = self._trace(spec, who, _KERAS_CHILD)[0]
+            return replace(report, notes=(*report.notes, str(error)))
 
     def _without_torch(self, spec: TraceSpec, who: Interpreter) -> TraceReport:
         count = spec.options.get("parameters")
@@ -158,8 +174,23 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **extra}
 
 
-def _key(spec: TraceSpec, who: Interpreter, fingerprint: str) -> str:
-    plain = {**spec.to_json(), "python": who.path, "versions": who.versions, "source": fingerprint, "tracer": TRACER_VERSION,
+def _keras_backend(spec: TraceSpec, who: Interpreter) -> str:
+    """What Keras would use: as it is told, by its settings file (which it writes itself), else the first that is there."""
+    told = spec.options.get("keras_backend")
+    if told:
+        return told
+    there = {"tensorflow": who.version("tensorflow") or who.version("tensorflow-cpu"), "jax": who.version("jax"), "torch": who.version("torch")}
+    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a file that Keras itself could not read
+        written = str(json.loads((home / "keras.json").read_text()).get("backend"))
+        if there.get(written):
+            return written
+    return next((backend for backend, version in there.items() if version), "")
+
+
+def _key(spec: TraceSpec, who: Interpreter, fingerprint: str, packages: tuple[str, ...]) -> str:
+    versions = [v for v in who.versions if v[0] in packages]
+    plain = {**spec.to_json(), "python": who.path, "versions": versions, "source": fingerprint, "tracer": TRACER_VERSION,
              "operations": LOG_VERSION}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:32]
 
