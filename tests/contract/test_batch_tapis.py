@@ -254,6 +254,32 @@ def test_an_estimator_runs_as_an_app(rig: TapisRig) -> None:
         jobs.output(number, "nothing.json", 100)
 
 
+def test_a_question_to_an_estimator_s_app_is_answered_through_the_tenant(rig: TapisRig) -> None:
+    """The whole exchange: upload, job, queue, answer; the app's program is played by the test."""
+    from ischeduler.batch.tapis.estimator_jobs import EstimatorJobs
+    from ischeduler.estimators.runtimes.limits import Limits, RuntimeFailed
+    from ischeduler.estimators.runtimes.tapis import TapisRuntime
+
+    rig.server.systems["sys"]["batchLogicalQueues"] = [QUEUE, {**QUEUE, "name": "default"}]
+    rig.server.apps[("isched-memory", "1")] = estimator_app("isched-memory", "1", "image", "sys")
+    asked: list[str] = []
+
+    class App(EstimatorJobs):
+        def submit(self, job: Any) -> str:
+            number = super().submit({**job, "execSystemLogicalQueue": "cpu"})
+            asked.append(number)
+            (Path(rig.server.jobs[number].fields["execSystemInputDir"]) / "answer.json").write_bytes(b'{"p50": 1}')
+            return number
+
+    runtime = TapisRuntime("isched-memory", "1", lambda: App(rig.client(), "sys"), rig.clock)
+    rig.behaviours["isched-memory"] = rig.behaviours["isched-isched-memory"] = rig.behaviours[rig.spec("memory", Program(run_s=60)).key]
+    assert runtime.exchange(b"{}") == b'{"p50": 1}'
+    rig.fake.auto_start = False  # the queue is long
+    with pytest.raises(RuntimeFailed, match="did not answer within 120 s; cancelled"):
+        replace(runtime, limits=Limits(seconds=120.0)).exchange(b"{}")
+    assert App(rig.client(), "sys").status(asked[-1]) == "CANCELLED"
+
+
 def test_a_subscription_is_renewed_before_it_ends_and_not_at_every_look(rig: TapisRig) -> None:
     told: list[str] = []
     rig.server.deliver = lambda url, body: told.append(url)
