@@ -65,6 +65,7 @@ class Live:
 
     sandbox: Sandbox
     work: Path
+    training: str = TRAINING
     process: subprocess.Popen[str] | None = None
     lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     seen: Callable[[dict[str, Any]], None] = lambda line: None
@@ -79,7 +80,7 @@ class Live:
             "checkpoint_every_s": 1.5, "rounds": 10, "pilots": pilots_of(self.sandbox.spec.cluster_name, 10), "most_s": 240.0, **asked,
         }  # fmt: skip
         for name, text in (
-            ("train.py", TRAINING), ("config.json", json.dumps(config)),
+            ("train.py", self.training), ("config.json", json.dumps(config)),
             ("driver.py", Path(__file__).with_name("pool_live_driver.py").read_text()),
         ):  # fmt: skip
             self.sandbox.run(["tee", str(self.work / name)], user="alice", stdin=text)

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ischeduler.core.codec import to_plain
-from ischeduler.core.pool import Pool, PoolState
+from ischeduler.core.elastic import Elastic
+from ischeduler.core.jobs import JobState
+from ischeduler.core.pool import ANY, Pool, PoolState
 from ischeduler.core.workload import Workload
 from ischeduler.helper import live_pools
 from ischeduler.helper.session import Session
@@ -38,19 +40,21 @@ class Driver:
         asked = self.asked
         shape = live_pools.Shape("fifo", asked["pilots"], round_s=asked["round_s"], restart_s=asked["restart_s"], idle_s=asked["idle_s"])
         live_pools.create(self.session, NAME, shape)
-        made: dict[str, str] = {}
-        for member in asked["members"]:
-            python = asked["python"]
-            workload = Workload(
-                name=member["name"], epochs=1, samples=asked["steps"], batch_size=1, directory=member["directory"], options={"python": python},
-                command=(python, asked["script"], str(asked["steps"]), json.dumps(member["step_s"])), memory_bytes=300 * 2**20, cpus=1, gpus=1,
-                checkpoint_every_s=asked["checkpoint_every_s"],
-            )  # fmt: skip
-            rates = {t: 1 / s for t, s in member["step_s"].items()}
-            joining = live_pools.Joining(member.get("weight", 1.0), member.get("preemptible", True), rates)
-            plan = live_pools.member_plan(self.pool(), workload)
-            made[live_pools.join(self.session, NAME, plan, joining).id] = member["name"]
-        return made
+        return {self.join(member): member["name"] for member in asked["members"]}
+
+    def join(self, member: dict[str, Any]) -> str:
+        """Add one training; its run. ``world_sizes`` make it elastic, with a batch of ``batch_size`` to share."""
+        asked, python, batch = self.asked, self.asked["python"], member.get("batch_size", 1)
+        options = {"python": python, "launcher": "direct"}
+        workload = Workload(
+            name=member["name"], epochs=1, samples=asked["steps"] * batch, batch_size=batch, directory=member["directory"], options=options,
+            command=(python, asked["script"], str(asked["steps"]), json.dumps(member["step_s"])), memory_bytes=300 * 2**20, cpus=1, gpus=1,
+            checkpoint_every_s=asked["checkpoint_every_s"], elastic=Elastic(tuple(member["world_sizes"])) if "world_sizes" in member else None,
+        )  # fmt: skip
+        rates = {t: 1 / s for t, s in member["step_s"].items()}
+        joining = live_pools.Joining(member.get("weight", 1.0), member.get("preemptible", True), rates)
+        plan = live_pools.member_plan(self.pool(), workload, member.get("type", ANY))
+        return live_pools.join(self.session, NAME, plan, joining).id
 
     def look(self, phase: str) -> Pool:
         """One tick, and a line for whoever watches."""
@@ -78,13 +82,40 @@ class Driver:
         self.until("filling", lambda p: len(floor.signs()) >= self.asked["accelerators"] and len(self.running()) >= self.asked["accelerators"])
         first = live_pools.set_policy(self.session, NAME, self.asked["policy"]).round
         before = self.until("settling", lambda p: p.round > first)
-        after = self.until("rounds", lambda p: p.round >= before.round + self.asked["rounds"])
+        after = self.until("rounds", lambda p: p.round >= before.round + self.asked["rounds"] and self.renewed(names))
+        for member in self.asked.get("later", ()):
+            self.until("before", lambda p: all(self.trained(r, after_s=0.0) for r in names))
+            names[self.join(member)] = member["name"]
+            since = time.time()
+            self.until("joined", lambda p, since=since: all(self.trained(r, after_s=since) for r in names))
+            after = self.pool()
         live_pools.drain(self.session, NAME)
         self.until("draining", lambda p: p.state is PoolState.DRAINED)
         return self.told(names, before, after)
 
     def running(self) -> list[str]:
         return [j.run_id for j in self.services.with_pools.floor(NAME).jobs(time.time()) if j.running]
+
+    def trained(self, run_id: str, *, after_s: float) -> bool:
+        """Whether a member runs where and as it is to, in a segment begun after then, and has trained in it."""
+        member, run = self.pool().member(run_id), self.services.store.get_run(run_id)
+        job = next((j for j in self.services.with_pools.floor(NAME).jobs(time.time()) if j.run_id == run_id and j.running), None)
+        if member is None or member.seat is None or job is None or run.attempt is None or (job.started_at or 0.0) < after_s:
+            return False
+        return job.key == run.attempt.key and member.seat.gpus == job.gpus and run.attempt.step > run.attempt.start_step
+
+    def renewed(self, names: dict[str, str]) -> bool:
+        """Whether as many pilots as asked for (``renewals``, 0) have followed others, and every member has trained on in one of those."""
+        least, jobs = self.asked.get("renewals", 0), self.services.with_pools.floor(NAME).jobs(0.0)
+        if not least:
+            return True
+        for run_id in names:
+            mine = [j for j in jobs if j.run_id == run_id and j.pilot]
+            run = self.services.store.get_run(run_id)
+            saved = run.attempt is not None and run.attempt.state is JobState.RUNNING and run.attempt.step > run.attempt.start_step
+            if len({j.pilot for j in mine}) <= least or not saved:
+                return False
+        return True
 
     def told(self, names: dict[str, str], before: Pool, after: Pool) -> dict[str, Any]:
         members: dict[str, Any] = {}
@@ -101,10 +132,11 @@ class Driver:
                 "events": [to_plain(e) for _, e in self.services.store.events(run_id)],
                 "jobs": [j for j in jobs if j["key"].rpartition("-")[0] == run_id],
             }  # fmt: skip
-        pilots = {r.id: [a.job_id for a in r.attempts] for r in self.services.store.list_runs(owner=self.session.owner) if r.id.startswith("p-")}
+        held = [r for r in self.services.store.list_runs(owner=self.session.owner) if r.id.startswith("p-")]
         return {
             "done": True, "window": [before.accounted_to, after.accounted_to], "rounds": after.round - before.round, "members": members,
-            "pilots": pilots, "problems": list(self.problems),
+            "pilots": {r.id: [a.job_id for a in r.attempts] for r in held},
+            "endings": {r.id: [[a.cause.value if a.cause else None, a.exit_code] for a in r.attempts] for r in held}, "problems": list(self.problems),
         }  # fmt: skip
 
 

@@ -70,6 +70,15 @@ class Amending(Protocol):
         ...
 
 
+@runtime_checkable
+class Favouring(Protocol):
+    """A batch system in which some users may put jobs that wait before others' (:attr:`~ischeduler.core.jobs.JobChange.site_factor`)."""
+
+    def favour_refused(self) -> str:
+        """Why this user may not, in one sentence; '' where they may. BatchUnavailable."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to act on something until ``expires_at``. ``token`` grows with each new holder."""

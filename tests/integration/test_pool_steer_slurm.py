@@ -16,7 +16,7 @@ from test_batch_slurm import AsUser
 from ischeduler.batch.run_files import SharedRunFiles
 from ischeduler.batch.slurm_cli import SlurmCli
 from ischeduler.batch.spool_events import SpoolEvents
-from ischeduler.core.errors import AmendRefused
+from ischeduler.core.errors import AmendRefused, BadInput
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.jobs import JobChange, JobState
 from ischeduler.core.pool import Member, Pool, PoolPlace, RateFigure
@@ -85,13 +85,13 @@ class Scene:
         rates = {"fast": fast, "slow": 1.0}
         return Member(name, joined_at=now, figures=tuple(RateFigure(t, Estimate.exact(x, "steps/s", "given")) for t, x in rates.items()))
 
-    def create(self, *members: Member) -> None:
+    def create(self, *members: Member, types: int = 2, **changes: Any) -> None:
         places = (
             PoolPlace("fast", "testbed", "gpu", "gpu", gpus_per_node=2, gres="v100", walltime_s=60.0),
             PoolPlace("slow", "testbed", "gpudebug", "gpudebug", gpus_per_node=2, gres="v100", walltime_s=60.0),
-        )
-        self.pools_store.create(Pool("lab", "alice", "max_sum_throughput_perf", places, "/nowhere", time.time(), mode="steer", round_s=2700.0,
-                                     restart_s=2.0, members=members))  # fmt: skip
+        )[:types]
+        given: dict[str, Any] = {"policy": "max_sum_throughput_perf", "mode": "steer", "round_s": 2700.0, "restart_s": 2.0, **changes}
+        self.pools_store.create(Pool("lab", "alice", places=places, directory="/nowhere", created_at=time.time(), members=members, **given))
 
     def run(self, name: str) -> Run:
         return self.store.get_run(name)
@@ -167,3 +167,90 @@ def test_the_queue_is_steered_and_a_running_member_moves_without_losing_a_step(s
     assert [a.partition for a in moved] == ["gpudebug", "gpu"]
     assert moved[1].start_step == moved[0].step > 0
     assert scene.trainings["st-a"].right()
+
+
+def test_what_a_round_may_change_is_taken_by_slurm_and_shown(slurm: Sandbox) -> None:
+    batch = SlurmCli("testbed", AsUser(slurm, "alice"), slurm.system_user("alice"))
+    argv = ["sbatch", "--parsable", "--partition=gpu", "--gres=gpu:v100:2", "--time=2", "--begin=now+1hour", "--wrap=sleep 60", "--output=/dev/null"]
+    job = slurm.run(argv, user="alice").stdout.strip()
+
+    def told(change: JobChange) -> str:
+        batch.amend(job, change)
+        return slurm.run(["scontrol", "show", "job", job]).stdout
+
+    try:
+        assert shown(told(JobChange(features=("v100",))), "Features") == "v100"
+        assert "gres/gpu=1" in shown(told(JobChange(gres=("v100", 1))), "TRES")
+        assert shown(told(JobChange(nice=1000)), "Nice") == "1000"
+        assert shown(told(JobChange(exclude_nodes=("g01",))), "ExcNodeList") == "g01"
+        with pytest.raises(AmendRefused, match="time limit"):
+            batch.amend(job, JobChange(partition="gpudebug"))  # its limit is one minute
+        both = told(JobChange(partition="gpudebug", walltime_s=60.0, exclude_nodes=()))
+        assert (shown(both, "Partition"), shown(both, "TimeLimit"), shown(both, "ExcNodeList")) == ("gpudebug", "00:01:00", "(null)")
+        with pytest.raises(AmendRefused, match="feature"):
+            batch.amend(job, JobChange(features=("nosuch",)))
+        back = told(JobChange(partition="gpu", features=(), nice=0))
+        assert (shown(back, "Partition"), shown(back, "Features"), shown(back, "Nice")) == ("gpu", "(null)", "0")
+        # What is shown is one thing, what is allocated another.
+        slurm.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], user="alice")
+        assert started(slurm, job) == "gpu:v100:1"
+    finally:
+        slurm.run(["scancel", job])
+
+
+def started(slurm: Sandbox, job: str) -> str:
+    """The GRES that a job was allocated on its node, once it runs."""
+    end = time.monotonic() + 60.0
+    while "JobState=RUNNING" not in (text := slurm.run(["scontrol", "-d", "show", "job", job]).stdout):
+        assert time.monotonic() < end, text
+        time.sleep(0.3)
+    return re.sub(r"\(.*", "", shown(text, "GRES"))
+
+
+def test_a_job_without_accelerators_may_get_some_and_one_that_waits_keeps_them(slurm: Sandbox) -> None:
+    batch = SlurmCli("testbed", AsUser(slurm, "alice"), slurm.system_user("alice"))
+    argv = ["sbatch", "--parsable", "--partition=cpu", "--time=2", "--begin=now+1hour", "--wrap=sleep 60", "--output=/dev/null"]
+    job = slurm.run(argv, user="alice").stdout.strip()
+    try:
+        batch.amend(job, JobChange(partition="gpu", gres=("v100", 1)))
+        with pytest.raises(BadInput, match="queued anew"):  # Slurm would take it, and let the job wait for ever (BadConstraints)
+            batch.amend(job, JobChange(partition="cpu", gres=("", 0)))
+        slurm.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], user="alice")
+        assert started(slurm, job) == "gpu:v100:1"
+    finally:
+        slurm.run(["scancel", job])
+
+
+def site_factor(scene: Scene, name: str) -> int:
+    """What Slurm adds to the priority of the member's waiting job."""
+    newest = scene.run(name).attempt
+    assert newest is not None
+    return int(scene.sandbox.run(["sprio", "-h", "-o", "%S", "-j", str(newest.job_id)]).stdout)
+
+
+def test_with_an_operators_rights_whose_turn_it_is_goes_first(scene: Scene) -> None:
+    alice = scene.sandbox.system_user("alice")
+    assert f"which {alice} has not" in scene.batch.favour_refused()
+    turn, other = scene.member("sf-a", "gpu", 4.0), scene.member("sf-b", "gpu", 4.0)
+    scene.until(lambda: all(scene.run(n).state is RunState.QUEUED for n in ("sf-a", "sf-b")))
+    fair = {"policy": "max_min_fairness_perf", "types": 1, "site_factor": 5000}
+    turn, other = (replace(m, figures=m.figures[:1]) for m in (turn, other))
+    scene.create(replace(turn, owed_s={"fast": 5000.0}), replace(other, owed_s={"fast": -4000.0}), **fair)
+    problems: list[str] = []
+    scene.pools.steer("lab", whole=True, problems=problems)
+    assert [p for p in problems if "sf-a" in p and "SiteFactor needs an operator's rights" in p] == problems != []
+    assert (site_factor(scene, "sf-a"), shown(scene.job("sf-b"), "Nice")) == (0, "1000")
+    scene.sandbox.sacctmgr(["modify", "user", alice, "set", "adminlevel=Operator"])
+    try:
+        assert scene.batch.favour_refused() == ""
+        problems.clear()
+        scene.pools.steer("lab", whole=True, problems=problems)  # what was refused is asked for again
+        assert problems == []
+        assert (site_factor(scene, "sf-a"), site_factor(scene, "sf-b")) == (5000, 0)
+        scene.pools.change("lab", lambda p: replace(p, members=(replace(p.members[0], owed_s={"fast": -4000.0}), replace(p.members[1], owed_s={"fast": 5000.0}))))
+        scene.pools.steer("lab", whole=True, problems=problems)
+        assert problems == []
+        assert (site_factor(scene, "sf-a"), site_factor(scene, "sf-b")) == (0, 5000)
+        assert (shown(scene.job("sf-a"), "Nice"), shown(scene.job("sf-b"), "Nice")) == ("1000", "0")
+    finally:
+        scene.sandbox.sacctmgr(["modify", "user", alice, "set", "adminlevel=None"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from ischeduler.batch.commands import Answer
 from ischeduler.batch.header import gres_request
@@ -10,6 +11,7 @@ from ischeduler.core.errors import AmendRefused, BadInput
 from ischeduler.core.jobs import JobChange, Resources
 
 NICE_MOST = 2147483645
+_OPERATORS = ("Operator", "Administrator")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,:/@%+&[]")
 
 
@@ -25,7 +27,10 @@ def amend_words(job_id: str, change: JobChange) -> list[str]:
     if change.gres is not None:
         kind, count = change.gres
         request = gres_request(Resources(gpus_per_node=count, gres=kind or None))
-        words["TresPerNode"] = f"gres/{request}" if request else ""
+        if not request:
+            raise BadInput("accelerators cannot be taken from a job that waits: Slurm goes on asking for them; let it be queued anew.")
+        # scontrol spells Gres as its own Slurm reads it. TresPerNode takes any text: 22.05 shows gres/gpu:1 then, and allocates what it had.
+        words["Gres"] = request
     if change.exclude_nodes is not None:
         words["ExcNodeList"] = ",".join(change.exclude_nodes)
     if change.walltime_s is not None:
@@ -52,3 +57,17 @@ def amend_refused(job_id: str, change: JobChange, answer: Answer) -> AmendRefuse
     elif "not pending" in text or "running" in text:
         help_ = "; it runs already: move it at a checkpoint"
     return AmendRefused(f"Slurm did not change job {job_id}: {said}{help_}.")
+
+
+def favour_refused(config: str, user: str, levels: str) -> str:
+    """Why ``user`` may not set SiteFactor, '' where they may: by ``scontrol show config`` and by ``sacctmgr -nP show user NAME format=AdminLevel``.
+
+    Slurm's own rule (slurm_update_job): an operator, an administrator, SlurmUser or root. priority/basic takes the factor and ignores it.
+    """
+    told = dict(re.findall(r"^(\w+)\s*= (.*)$", config, re.MULTILINE))
+    kind = told.get("PriorityType", "").strip()
+    if kind != "priority/multifactor":
+        return f"Slurm ranks jobs by {kind or 'a rule that is not told'} here, which knows no SiteFactor; leave --site-factor out."
+    if user == "root" or user == told.get("SlurmUser", "").partition("(")[0] or any(level.strip() in _OPERATORS for level in levels.splitlines()):
+        return ""
+    return f"SiteFactor needs the rights of a Slurm operator, which {user} has not; leave --site-factor out, or ask an administrator for them."

@@ -15,7 +15,7 @@ from ischeduler.batch.header import sbatch_header
 from ischeduler.batch.names import job_name
 from ischeduler.batch.observed import Found, add_accounting, add_statuses, is_absent, observation
 from ischeduler.batch.script import render_script
-from ischeduler.batch.slurm_amend import amend_refused, amend_words
+from ischeduler.batch.slurm_amend import amend_refused, amend_words, favour_refused
 from ischeduler.batch.slurm_errors import accounting_is_off, job_gone, not_reached, refusal, submit_error, unavailable
 from ischeduler.batch.slurm_json import read_squeue_json
 from ischeduler.batch.slurm_nodes import count_nodes, read_nodes
@@ -123,6 +123,15 @@ class SlurmCli:
         answer = self._ask(amend_words(job_id, change), accept=_always)
         if answer.code:
             raise amend_refused(job_id, change, answer)
+
+    def favour_refused(self) -> str:
+        """See the port :class:`ischeduler.ports.Favouring`: one scontrol, and one sacctmgr, whose silence is no right."""
+        config = self._ask(["scontrol", "show", "config"]).out
+        try:
+            levels = self._command(["sacctmgr", "-nP", "show", "user", self.user, "format=AdminLevel"])
+        except (CommandTimeout, BatchUnavailable):
+            levels = Answer(1, "", "")
+        return favour_refused(config, self.user, levels.out if levels.code == 0 else "")
 
     def snapshot(self) -> QueueSnapshot:
         """All nodes and all visible jobs: one scontrol and one squeue."""

@@ -17,6 +17,7 @@ from ischeduler.core.pool import Pool
 
 Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")]
 Time = "TIME"
+FACTOR_HELP = "Slurm's SiteFactor for waiting members whose turn it is (--mode steer); needs an operator's rights."
 PILOT_HELP = "A type of accelerators and what a pilot of it asks for: count, gpus, cpus, memory, walltime, gres, account, qos."
 
 
@@ -36,6 +37,7 @@ def create(
     restart: Annotated[str, typer.Option("--restart", metavar=Time, help="What a move costs a member.")] = "30s",
     idle: Annotated[str, typer.Option("--idle", metavar=Time, help="Accelerators that nobody uses for so long go back.")] = "10m",
     directory: Annotated[Path | None, typer.Option("--directory", metavar="DIR", help="On the nodes' shared file system (the data folder).")] = None,
+    site_factor: Annotated[int, typer.Option("--site-factor", metavar="N", help=FACTOR_HELP, show_default=False)] = 0,
     as_json: Json = False,
 ) -> None:
     """Make a pool: runs that share several types of accelerators by a policy, in allocations (pilots) of the pool's own."""
@@ -43,7 +45,8 @@ def create(
     from ischeduler.helper.live_pools import create as make
 
     span = round_ or ("45m" if mode == "steer" else "6m")
-    shape = Shape(policy, pilot, mode, round_s=parse_human(span), restart_s=parse_human(restart), idle_s=parse_human(idle), directory=directory)
+    times = {"round_s": parse_human(span), "restart_s": parse_human(restart), "idle_s": parse_human(idle)}
+    shape = Shape(policy, pilot, mode, directory=directory, site_factor=site_factor, **times)
     _told(make(session(), name, shape), "made", as_json)
 
 
@@ -120,13 +123,14 @@ def policy(
     which: Annotated[str, typer.Argument(metavar="POLICY", help="The new policy.")],
     round_: Annotated[str | None, typer.Option("--round", metavar=Time, help="Another length of rounds.", show_default=False)] = None,
     idle: Annotated[str | None, typer.Option("--idle", metavar=Time, help="Another limit of idle accelerators.", show_default=False)] = None,
+    site_factor: Annotated[int | None, typer.Option("--site-factor", metavar="N", help="Another SiteFactor; 0: none.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
     """Give a pool another policy: a new round begins, and promises begin anew."""
     from ischeduler.helper.live_pools import set_policy
 
     spans = {"round_s": parse_human(round_) if round_ else None, "idle_s": parse_human(idle) if idle else None}
-    _told(set_policy(session(), name, which, **spans), "follows another policy", as_json)
+    _told(set_policy(session(), name, which, **spans, site_factor=site_factor), "follows another policy", as_json)
 
 
 def remove(name: Name, run: Annotated[str, typer.Argument(metavar="RUN", help="A member's run.")], as_json: Json = False) -> None:

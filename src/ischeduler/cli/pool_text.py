@@ -50,7 +50,7 @@ def show_changes(changes: Sequence[QueueChange], *, dry_run: bool) -> None:
 def _exactly(c: QueueChange) -> str:
     if c.change is None:
         return f"to {c.plan.where} at a checkpoint" if c.plan is not None else "-"
-    given = {name: getattr(c.change, name) for name in ("partition", "features", "gres", "nice", "walltime_s")}
+    given = {name: getattr(c.change, name) for name in ("partition", "features", "gres", "nice", "site_factor", "walltime_s")}
     return " ".join(f"{name}={_value(value)}" for name, value in given.items() if value is not None)
 
 
@@ -60,7 +60,8 @@ def _value(value: object) -> str:
 
 def _member(m: MemberRow) -> tuple[str, ...]:
     rates = " ".join(f"{t}={x:.3g}" for t, x in m.rates.items() if x > 0)
-    return (m.run_id, m.name or "-", m.state, m.type or "-", m.node or "-", f"{m.weight:g}", _shares(m.promised), _shares(m.received), rates, str(m.starts))
+    on = f"{m.type} x{m.gpus}" if m.gpus > 1 else m.type or "-"
+    return (m.run_id, m.name or "-", m.state, on, m.node or "-", f"{m.weight:g}", _shares(m.promised), _shares(m.received), rates, str(m.starts))
 
 
 def _shares(shares: Mapping[str, float]) -> str:

@@ -96,7 +96,8 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """What to change in a job that waits; None leaves it. ``gres`` is (type or GRES name, accelerators a node; 0 for none).
+    """What to change in a job that waits; None leaves it. ``gres`` is (type or GRES name, accelerators a node, at least one),
+    of the type that the job asks for, or where it asked for none.
 
     ``nice`` of zero or more: users may only step back. ``site_factor`` needs an operator's rights. ``walltime_s`` may only shrink.
     """

@@ -65,12 +65,13 @@ class RateFigure:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a member is to run until its lease ends: the type, and with pilots the pilot and its node."""
+    """Where a member is to run until its lease ends: the type, and with pilots the pilot, its node and on how many accelerators (0: its plan's)."""
 
     type: str
     pilot: str = ""
     node: str = ""
     since: float = 0.0
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,10 @@ class Member:
 
     ``preemptible`` False: keeps its place once it runs (interactive, or not able to checkpoint). ``world_sizes``: the numbers of
     accelerators it may run on, () for the plan's own. ``service``: never ends by itself. ``figures`` are what its owner or an estimator said of its
-    speed, ``observed`` what was seen of it. ``due_s``: what it was due at the last round's start; ``ahead``: who was served before it then.
+    speed, ``observed`` what was seen of it by type, ``scaled`` by 'TYPE|N' on other numbers of accelerators than declared.
+    ``due_s``: what it was due at the last round's start; ``ahead``: who was served before it then.
     ``note``: nodes on which it is slower than elsewhere, in words.
-    ``nice``: what its waiting job ``nice_of`` was given last (mode 'steer').
+    ``nice`` and ``site_factor``: what its waiting job ``nice_of`` was given last (mode 'steer').
     """
 
     run_id: str
@@ -93,6 +95,7 @@ class Member:
     joined_at: float = 0.0
     figures: tuple[RateFigure, ...] = ()
     observed: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
+    scaled: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
     share: Mapping[str, float] = field(default_factory=dict[str, float])
     owed_s: Mapping[str, float] = field(default_factory=dict[str, float])
     promised_s: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -104,6 +107,7 @@ class Member:
     note: str = ""
     nice: int = 0
     nice_of: str = ""
+    site_factor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class Pool:
     """Everything a pool knows, one row of the store. ``version`` grows with each save (compare and swap).
 
     ``idle_s``: the longest that the pool keeps accelerators nobody uses. ``round_s`` seconds a round; ``restart_s`` what a move costs a member.
+    ``site_factor``: what a waiting job whose turn it is gets of Slurm's SiteFactor (mode 'steer', an operator's right; 0: nothing).
     ``accounted_to``: until when the accounts are kept. ``trouble`` is what stops the pool, in one sentence.
     """
 
@@ -146,6 +151,7 @@ class Pool:
     not_before: Mapping[str, float] = field(default_factory=dict[str, float])
     trouble: str = ""
     version: int = 0
+    site_factor: int = 0
 
     @property
     def types(self) -> tuple[str, ...]:

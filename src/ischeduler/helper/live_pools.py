@@ -18,12 +18,14 @@ from ischeduler.core.workload import Workload
 from ischeduler.helper.pool_places import parse_place, probe_place
 from ischeduler.plane.decide import absorb
 from ischeduler.plane.inputs import MoveAsked
+from ischeduler.ports import Favouring
 
 if TYPE_CHECKING:
     from ischeduler.helper.session import Session
 
 ATTEMPTS_MAX = 10_000
 """Every lease that ends makes another attempt: the usual cap of a run would end a member of a pool within a day."""
+FACTOR_MOST = 1_000_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _TRIES = 8
 
@@ -39,6 +41,7 @@ class Shape:
     restart_s: float = 30.0
     idle_s: float = 600.0
     directory: Path | None = None
+    site_factor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,11 @@ def create(session: Session, name: str, shape: Shape) -> Pool:
         reason = probe_place(place, services.batches[place.cluster])
         if reason:
             raise BadInput(f"No pilot of {place.type} can be had on {place.cluster}/{place.partition}: {reason}.")
+    _check_factor(session, shape.mode, places, shape.site_factor)
     directory = (shape.directory or services.pools_dir) / name
     pool = Pool(
         name, session.owner, shape.policy, places, str(services.pools_dir / name), session.clock.now(), mode=shape.mode, round_s=shape.round_s,
-        restart_s=shape.restart_s, idle_s=shape.idle_s,
+        restart_s=shape.restart_s, idle_s=shape.idle_s, site_factor=shape.site_factor,
     )  # fmt: skip
     if pool.mode == "steer":
         return services.pool_store.create(_noted_steered(pool))
@@ -114,6 +118,21 @@ def _check_times(shape: Shape) -> None:
         raise BadInput(f"A restart of {shape.restart_s:g} s does not fit into a round of {shape.round_s:g} s; give --restart below --round.")
     if not shape.idle_s >= 0:
         raise BadInput(f"An idle limit of {shape.idle_s:g} s is none; give zero or more.")
+
+
+def _check_factor(session: Session, mode: str, places: Sequence[PoolPlace], factor: int) -> None:
+    """Once, when it is asked for: whether this user may put jobs before others' on every cluster of the pool."""
+    if not factor:
+        return
+    if mode != "steer":
+        raise BadInput("--site-factor is for a pool that steers jobs which wait (--mode steer); pilots' members do not wait in the queue.")
+    if not 0 < factor <= FACTOR_MOST:
+        raise BadInput(f"A SiteFactor of {factor} puts nobody first; give a whole number from 1 to {FACTOR_MOST}, or 0 for none.")
+    for cluster in dict.fromkeys(p.cluster for p in places):
+        batch = session.services.batches[cluster]
+        reason = batch.favour_refused() if isinstance(batch, Favouring) else "only Slurm's own commands can set a SiteFactor; leave --site-factor out."
+        if reason:
+            raise BadInput(f"No SiteFactor can be given on {cluster}: {reason}")
 
 
 def _check_places(places: Sequence[PoolPlace]) -> None:
@@ -265,13 +284,19 @@ def _moved_in(session: Session, run: Run, plan: Plan, caps: Mapping[str, Any]) -
     raise StoreConflict(f"Run {run.id} is being changed all the time; try again in a moment.")
 
 
-def set_policy(session: Session, name: str, policy: str, *, round_s: float | None = None, idle_s: float | None = None) -> Pool:
+def set_policy(
+    session: Session, name: str, policy: str, *, round_s: float | None = None, idle_s: float | None = None, site_factor: int | None = None,
+) -> Pool:  # fmt: skip
     """Another policy: a new round begins at the next look, and the accounts begin anew, as no other policy's promises count."""
     needs_solvers()
     from ischeduler.plane.pools.decide import check_policy
 
     check_policy(policy)
-    changes: dict[str, float] = {k: v for k, v in (("round_s", round_s), ("idle_s", idle_s)) if v is not None}
+    changes: dict[str, Any] = {k: v for k, v in (("round_s", round_s), ("idle_s", idle_s), ("site_factor", site_factor)) if v is not None}
+    if site_factor:
+        _local(session)
+        pool = session.services.pool_store.get(session.owner, name)
+        _check_factor(session, pool.mode, pool.places, site_factor)
 
     def how(pool: Pool) -> Pool:
         members = tuple(replace(m, owed_s={}) for m in pool.members)

@@ -46,7 +46,8 @@ class PilotRow:
 class MemberRow:
     """A member: its state in the pool, where it runs; by type the share of time it was promised and received since it joined, and steps/s.
 
-    ``now``: what it is promised at the moment. ``remarks``: corrections of the speeds that were given, and other things worth knowing.
+    ``gpus``: accelerators that it has now, 0 while it runs nowhere. ``now``: what it is promised at the moment. ``remarks``: corrections of
+    the speeds that were given, and other things worth knowing.
     """
 
     run_id: str
@@ -61,6 +62,7 @@ class MemberRow:
     rates: Mapping[str, float]
     starts: int
     remarks: tuple[str, ...]
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def _member_row(member: Member, pool: Pool, run: Run | None, jobs: Sequence[Memb
         member.run_id, "" if run is None else run.plan.workload.name, state, running.type if running is not None else "",
         running.node if running is not None else "", member.weight, dict(member.share), {t: s / span_s for t, s in member.promised_s.items()},
         {t: s / span_s for t, s in member.received_s.items()}, rates, len([a for a in run.attempts if a.started_at is not None]) if run else 0,
-        tuple(remarks),
+        tuple(remarks), running.gpus if running is not None else 0,
     )  # fmt: skip
 
 
@@ -176,6 +178,8 @@ def _remarks(pool: Pool, members: Sequence[MemberRow], pilots: Sequence[PilotRow
     if pool.trouble:
         said.append(pool.trouble)
     waiting = [m for m in members if m.state == "waits"]
+    if pool.site_factor:
+        said.append(f"waiting members whose turn it is get a SiteFactor of {pool.site_factor}")
     if pool.state is PoolState.DRAINED:
         said.append("drained: members wait, and go on here (isched pool resume) or elsewhere (isched move)")
     elif waiting:

@@ -22,6 +22,8 @@ _MODULES = {
     "max_sum_throughput_normalized_by_cost_SLOs": "throughput_sum", "min_cost": "throughput_sum", "min_cost_SLOs": "throughput_sum",
     "srpt_fair": "srpt", "srpt_bounded": "bounded", "composed": "composed", "sia": "sia",
 }
+ELASTIC = ("sia",)
+"""Those that choose how many accelerators an elastic job gets."""
 _BLIND = ("fifo", "max_min_fairness", "max_min_fairness_water_filling", "finish_time_fairness", "min_total_duration", "sjf", "srpt", "hierarchical")
 """What comes without knowledge of speeds under the bare name, and with it under NAME_perf."""
 _SHARING = (

@@ -123,6 +123,14 @@ def test_accounts_are_of_real_starts_and_ends_and_not_of_ticks():
     assert member.promised_s["v100"] == pytest.approx(30.0)
 
 
+def test_a_long_time_without_a_look_leaves_nobody_owing_what_it_was_promised():
+    world = World(a_pool(a_member("r-a")), pilots=("v100",))
+    world.tick()
+    world.tick()
+    world.tick(10 * ROUND_S)
+    assert world.pool.members[0].owed_s["v100"] == pytest.approx(0.0, abs=1e-3)
+
+
 def test_a_member_that_cannot_be_preempted_keeps_its_place():
     firm = a_member("r-firm", preemptible=False)
     world = World(a_pool(firm, *[a_member(f"r-{i}") for i in range(3)]))

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import T0, make_plan, make_run
 
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
-from ischeduler.core.jobs import Cause, JobState
+from ischeduler.core.jobs import Cause, JobChange, JobState
 from ischeduler.core.pool import Member, Pool, PoolPlace, RateFigure
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.decide import decide
 from ischeduler.plane.inputs import Amended, AvoidAsked, Tick
 from ischeduler.plane.pools.slow_nodes import slow_nodes
-from ischeduler.plane.pools.steer import NICE_STEP, Steering, steer, type_of
+from ischeduler.plane.pools.steer import NICE_STEP, Steering, not_given, steer, type_of
 
-FAST = PoolPlace("fast", "one", "quick", "quick", gres="v100", walltime_s=3600.0)
-SLOW = PoolPlace("slow", "one", "old", "old", gres="k80", walltime_s=1800.0)
+FAST = PoolPlace("fast", "one", "quick", "quick", gres="gpu", features=("v100",), walltime_s=3600.0)
+SLOW = PoolPlace("slow", "one", "old", "old", gres="gpu", features=("k80",), walltime_s=1800.0)
 
 
 def member(name: str, fast: float = 4.0, slow: float = 1.0, **changes: Any) -> Member:
@@ -35,7 +36,7 @@ def pool(*members: Member, places: tuple[PoolPlace, ...] = (FAST, SLOW), **chang
 
 def run(name: str, place: PoolPlace, *, running: bool, **changes: Any) -> Run:
     plan = make_plan()
-    asked = replace(plan.resources, gres=place.gres, gpus_per_node=1, walltime_s=1800.0)
+    asked = replace(plan.resources, gres=place.gres, gpus_per_node=0 if place.gres == "" else 1, features=place.features, walltime_s=1800.0)
     plan = replace(plan, cluster=place.cluster, partition=place.partition, node_type=place.node_type, resources=asked)
     state = JobState.RUNNING if running else JobState.PENDING
     attempt = Attempt(
@@ -61,7 +62,7 @@ def test_who_gains_most_is_moved_and_who_waits_is_steered_in_place_and_ranked():
     assert told["r-1"] == ("move", "slow", "fast")
     assert sorted([told["r-2"], told["r-3"]]) == [("amend", "fast", "fast"), ("amend", "fast", "slow")]
     given = {c.to: c.change for c in found.changes if c.kind == "amend"}
-    assert (given["slow"].partition, given["slow"].gres, given["slow"].walltime_s) == ("old", ("k80", 1), None)
+    assert (given["slow"].partition, given["slow"].features, given["slow"].gres, given["slow"].walltime_s) == ("old", ("k80",), None, None)
     assert given["fast"].nice == NICE_STEP
 
 
@@ -83,6 +84,26 @@ def test_who_is_due_nothing_makes_room_only_for_somebody_who_waits():
     found = steer(pool(*members, **fair), crowd, T0 + 600)
     assert kinds(found)["r-1"] == ("yield", "fast", "fast")
     assert found.changes[0].plan != crowd["r-1"].plan  # a move to where it is would be refused
+
+
+def test_with_a_site_factor_whose_turn_it_is_goes_first_and_gives_it_back():
+    seen = runs(run("r-1", FAST, running=False), run("r-2", FAST, running=False))
+    one = (replace(FAST, count=1),)
+    rich, poor = {"owed_s": {"fast": 5000.0}}, {"owed_s": {"fast": -4000.0}}
+    members = [replace(m, figures=m.figures[:1]) for m in (member("r-1", **rich), member("r-2", **poor))]
+    lab = pool(*members, policy="max_min_fairness_perf", places=one, site_factor=700)
+    found = steer(lab, seen, T0 + 600)
+    given = {c.run_id: c.change for c in found.changes}
+    assert (given["r-1"].site_factor, given["r-1"].nice) == (700, None)  # type: ignore[union-attr]
+    assert (given["r-2"].site_factor, given["r-2"].nice) == (None, NICE_STEP)  # type: ignore[union-attr]
+    assert steer(found.pool, seen, T0 + 601, found.memory).changes == ()  # what was given is not given again
+    turned = replace(found.pool, members=tuple(replace(m, owed_s={"fast": 5000.0 if m.run_id == "r-2" else -4000.0}) for m in found.pool.members))
+    after = {c.run_id: c.change for c in steer(turned, seen, T0 + 602, whole=True).changes}
+    assert (after["r-1"].site_factor, after["r-1"].nice) == (0, NICE_STEP)  # type: ignore[union-attr]
+    assert (after["r-2"].site_factor, after["r-2"].nice) == (700, 0)  # type: ignore[union-attr]
+    again = {c.run_id: c.change for c in steer(not_given(turned, lab, ["r-1"]), seen, T0 + 602, whole=True).changes}
+    assert again["r-1"] == JobChange(nice=NICE_STEP)  # what it was not given need not be taken back
+    assert again["r-2"] == after["r-2"]
 
 
 def progress(run_id: str, token: str, step_time_s: float, count: int = 10) -> list[Event]:
@@ -112,6 +133,20 @@ def test_another_cluster_means_queueing_anew():
     assert kinds(found) == {"r-1": ("move", "slow", "fast")}
 
 
+@pytest.mark.parametrize(
+    ("had", "want", "kind"),
+    [("gpu", "gpu", "amend"), ("v100", "v100", "amend"), ("", "k80", "amend"), ("v100", "k80", "move"), ("v100", "gpu", "move"), ("gpu", "", "move")],
+)
+def test_a_job_that_waits_for_accelerators_of_one_kind_is_queued_anew_for_another(had: str, want: str, kind: str):
+    fast, slow = replace(FAST, gres=had), replace(SLOW, gres=want)
+    seen = runs(run("r-1", fast, running=False))
+    seen["r-1"] = replace(seen["r-1"], plan=replace(seen["r-1"].plan, resources=replace(seen["r-1"].plan.resources, gpus_per_node=1)))
+    (change,) = steer(pool(member("r-1", 1.0, 9.0), places=(fast, slow)), seen, T0 + 600).changes
+    assert (change.kind, change.here, change.to) == (kind, "fast", "slow")
+    if change.change is not None:
+        assert change.change.gres == (("k80", 1) if had != want else None)
+
+
 def test_a_job_on_its_way_or_not_seen_lately_is_left_alone():
     for changes in ({"ending": "moved"}, {"job_id": None}):
         seen = runs(run("r-1", SLOW, running=True, **changes))
@@ -125,7 +160,7 @@ def test_an_amended_job_is_the_run_s_plan_and_attempt_from_then_on():
     (change,) = steer(pool(member("r-1", 9.0)), runs(before), T0 + 600).changes
     assert change.plan is not None
     after, actions = decide(before, Amended(change.job_id, change.plan), T0 + 601)
-    assert (after.attempts[0].partition, after.attempts[0].resources.gres, after.plan.partition) == ("quick", "v100", "quick")
+    assert (after.attempts[0].partition, after.attempts[0].resources.features, after.plan.partition) == ("quick", ("v100",), "quick")
     assert len(after.attempts) == 1
     assert not [a for a in actions if type(a).__name__ in ("Submit", "CancelJob")]
     started = replace(before, attempts=(replace(before.attempts[0], state=JobState.RUNNING),))

@@ -1,7 +1,7 @@
 """Who got what: seconds promised and received by type, from when segments really held accelerators. Pure.
 
 The account is the round mechanism's (:func:`ischeduler.policies.rounds.settle`), but for when a member held a type: a segment's start and end
-are known to the instant here, and are not rounded to ticks.
+are known to the instant here, and are not rounded to ticks. The bounds are kept after both, however long nobody looked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from ischeduler.core.pilots import MemberJob
 from ischeduler.core.pool import Member, Pool
-from ischeduler.policies.rounds import NOWHERE, Rules, settle
+from ischeduler.policies.rounds import Rules
 
 
 def rules_of(pool: Pool) -> Rules:
@@ -51,7 +51,7 @@ def _booked(member: Member, held: Mapping[str, float], elapsed_s: float, pool: P
     share = np.array([[member.share.get(t, 0.0) for t in types]])
     owed = np.array([[member.owed_s.get(t, 0.0) for t in types]])
     bound = rules.memory_rounds * rules.round_s
-    after = settle(owed, share, np.array([NOWHERE]), elapsed_s, rules) - np.array([[held.get(t, 0.0) for t in types]])
+    after = owed + share * elapsed_s - np.array([[held.get(t, 0.0) for t in types]])
     return replace(
         member, owed_s={t: float(x) for t, x in zip(types, np.clip(after[0], -bound, bound), strict=True)},
         promised_s={t: member.promised_s.get(t, 0.0) + member.share.get(t, 0.0) * elapsed_s for t in types},

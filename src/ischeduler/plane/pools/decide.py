@@ -16,7 +16,7 @@ from ischeduler.core.pool import Member, Pool, PoolState
 from ischeduler.plane.pools.accounts import booked
 from ischeduler.plane.pools.pilots import all_back, kept, sized
 from ischeduler.plane.pools.seats import seated
-from ischeduler.plane.pools.seen import ClosePilot, PoolAction, Seen, Steps, run_of_pilot
+from ischeduler.plane.pools.seen import ClosePilot, PoolAction, Resize, Seen, Steps, run_of_pilot
 from ischeduler.plane.pools.speeds import known_profiles, learned, steps_per_s
 from ischeduler.policies.problem import Allocation
 from ischeduler.policies.registry import objective_of
@@ -53,7 +53,7 @@ def decide(pool: Pool, seen: Seen, now: float, memory: Allocation | None = None)
         pool = replace(pool, trouble=f"policy {pool.policy}: {error if isinstance(error, IschedError) else 'it has no answer to this'}")
     pool = _noted(counted(pool, now, whole=whole and bool(usable)), seen)
     pool, actions = sized(pool, seen, _speeds(pool, seen), now)
-    return Decision(pool, (*closing, *actions, *_orders(pool, seen, signs, now)), memory)
+    return Decision(pool, (*closing, *actions, *_resizes(pool, seen), *_orders(pool, seen, signs, now)), memory)
 
 
 def _over(sign: PilotSign, seen: Seen) -> bool:
@@ -110,6 +110,12 @@ def _speeds(pool: Pool, seen: Seen) -> dict[str, Mapping[str, float]]:
     }  # fmt: skip
 
 
+def _resizes(pool: Pool, seen: Seen) -> list[PoolAction]:
+    """Elastic members whose plan is not for as many accelerators as their seat has."""
+    seats = {m.run_id: m.seat.gpus for m in pool.members if m.seat is not None and m.seat.gpus}
+    return [Resize(i, n) for i, n in seats.items() if i in seen.members and n in seen.members[i].sizes and n != seen.members[i].gpus]
+
+
 def _orders(pool: Pool, seen: Seen, signs: Sequence[PilotSign], now: float) -> list[PoolAction]:
     """What each pilot shall run: segments of members whose seat is there, those that run there and those that wait."""
     members = {m.run_id: m for m in pool.members}
@@ -123,13 +129,16 @@ def _orders(pool: Pool, seen: Seen, signs: Sequence[PilotSign], now: float) -> l
 def _belongs(job: MemberJob, member: Member | None, sign: PilotSign) -> bool:
     if member is None or member.seat is None or (member.seat.pilot, member.seat.node) != (sign.name, sign.node):
         return False
+    if member.seat.gpus not in (0, job.gpus):
+        return False  # a segment of its former size: it leaves, or is queued anew
     return job.pending or (job.running and job.pilot == sign.name)
 
 
 def next_tick_s(pool: Pool, seen: Seen, now: float, fast_s: float) -> float:
     """When the next look is worth it: soon while somebody is on the way to or from a seat, else by the round's end."""
-    running = {j.run_id: j.pilot for j in seen.jobs if j.running}
-    moving = any((m.seat.pilot if m.seat else "") != running.get(m.run_id, "") for m in pool.members)
+    running = {j.run_id: (j.pilot, j.gpus) for j in seen.jobs if j.running}
+    seats = {m.run_id: m.seat for m in pool.members}
+    moving = any((s.pilot, s.gpus or running.get(i, ("", 0))[1]) != running.get(i) if s else i in running for i, s in seats.items())
     if moving or pool.state is PoolState.DRAINING:
         return fast_s
     until = pool.round_s if pool.next_round_at is None else pool.next_round_at - now

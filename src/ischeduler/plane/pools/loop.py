@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, NotFound, StoreConflict
 from ischeduler.core.pilots import PilotOrders
+from ischeduler.core.plan import Plan
 from ischeduler.core.pool import Pool, PoolState
 from ischeduler.core.run import Run
 from ischeduler.plane.attempts import alive, by_key
 from ischeduler.plane.pools.decide import decide, next_tick_s
 from ischeduler.plane.pools.hire import pilot_run_of
 from ischeduler.plane.pools.seats import warm_up
-from ischeduler.plane.pools.seen import AskPilot, ClosePilot, PoolAction, ReleasePilot, Seen, Steps, member_seen, pilot_run
+from ischeduler.plane.pools.seen import (
+    AskPilot,
+    ClosePilot,
+    PoolAction,
+    ReleasePilot,
+    Resize,
+    Seen,
+    Steps,
+    member_seen,
+    pilot_run,
+)
+from ischeduler.plane.pools.sizes import plan_of_size
 from ischeduler.plane.pools.slow_nodes import SlowSeen
-from ischeduler.plane.pools.steer import Steering
+from ischeduler.plane.pools.steer import Steering, not_given
 from ischeduler.plane.pools.steering import Steerer, words_of
 from ischeduler.policies.problem import Allocation
 from ischeduler.ports import Clock, Lease, PilotFloor, PoolStore, Store
@@ -36,6 +49,10 @@ class Wishes(Protocol):
 
     def cancel(self, run_id: str) -> Run:
         """End a run."""
+        ...
+
+    def move(self, run_id: str, plan: Plan) -> Run:
+        """Let a run save and go on with another plan."""
         ...
 
 
@@ -131,11 +148,16 @@ class Pools:
         except StoreConflict:
             return Steering(pool, ())
         self._memory[name] = found.memory
+        refused: list[str] = []
         for change in found.changes:
             try:
                 self._steerer.carry_out(change)
             except (IschedError, OSError) as error:
+                refused.append(change.run_id)
                 told.append(f"pool {name}: {words_of(error, change) if isinstance(error, IschedError) else error}")
+        if refused:
+            with contextlib.suppress(StoreConflict):
+                saved = self.change(name, lambda p: not_given(p, pool, refused))
         if saved.trouble:
             told.append(f"pool {name}: {saved.trouble}")
         return Steering(saved, found.changes, found.memory)
@@ -186,6 +208,8 @@ class Pools:
                 self._hire(pool, action, now)
             case ReleasePilot():
                 self._release(action.run_id)
+            case Resize():
+                self._resize(pool, action)
             case _:
                 assert_never(action)
 
@@ -194,6 +218,12 @@ class Pools:
             self._plane.delegate(pilot_run_of(pool, action.type, action.run_id, self._python, self._runs_dir, now))
         except StoreConflict:
             pass  # delegated already
+
+    def _resize(self, pool: Pool, action: Resize) -> None:
+        """Asked at every look until it is done: the same wish twice is one."""
+        run = self._run(action.run_id)
+        if run is not None and not run.state.ended and (run.move_to is None or run.move_to.cluster == run.plan.cluster):
+            self._plane.move(action.run_id, plan_of_size(run.plan, action.gpus, pool))
 
     def _release(self, run_id: str) -> None:
         run = self._run(run_id)

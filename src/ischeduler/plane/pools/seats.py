@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +18,19 @@ from ischeduler.core.pilots import MemberJob, PilotSign
 from ischeduler.core.pool import Member, Pool, Seat
 from ischeduler.plane.pools.accounts import rules_of
 from ischeduler.plane.pools.seen import MemberSeen, Seen
-from ischeduler.plane.pools.speeds import known_profiles, steps_per_s
+from ischeduler.plane.pools.speeds import goodputs, known_profiles, steps_per_s
 from ischeduler.policies.placement import Spot, place
 from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Job, Jobs, Throughputs
-from ischeduler.policies.registry import allocate
+from ischeduler.policies.registry import ELASTIC, allocate, objective_of
 from ischeduler.policies.rounds import NOWHERE, Standing, choose, due
+from ischeduler.policies.sia import Configurations
 
 AHEAD_SHOWN = 5
+SERVED_FIRST = 2.0
+"""What a member that is not served costs an elastic policy: twice the smallest configuration, so that nobody waits for another's growth. With Sia's
+own 1.1 one that has two accelerators keeps both from a newcomer for ever."""
+HOLDS = 1.01
+"""Goodput where a member is, against another's that would be as good there: who comes takes no place from its equal."""
 SEAT_KEPT_S = 30.0
 """For a member on its way from one seat to another: the plane queues its next segment at its own pace."""
 
@@ -59,19 +66,20 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """The members that may be seated, by row: who, what was seen of them, the segment they have open, speeds (J, K), where they sit, and the
-    nodes on which they crawl."""
+    """The members that may be seated, by row: who, what was seen of them, the segment they have open, speeds by number of accelerators and by
+    column of type, the number they have (J,), where they sit, and the nodes on which they crawl."""
 
     members: tuple[Member, ...]
     seen: tuple[MemberSeen, ...]
     jobs: tuple[MemberJob | None, ...]
-    rate: Floats
+    speeds: tuple[Mapping[int, list[float]], ...]
+    size: Ints
     before: tuple[Spot | None, ...]
     slow: tuple[frozenset[str], ...]
 
     @property
-    def size(self) -> Ints:
-        return np.array([s.gpus for s in self.seen], np.int64)
+    def rate(self) -> Floats:
+        return np.array([by_size[int(n)] for by_size, n in zip(self.speeds, self.size, strict=True)], np.float64)
 
     @property
     def on(self) -> Ints:
@@ -84,11 +92,14 @@ def seated(pool: Pool, seen: Seen, signs: Sequence[PilotSign], now: float, *, wh
     rows = None if floor is None else _rows(pool, seen, floor, now)
     if floor is None or rows is None:
         return replace(pool, members=tuple(replace(m, seat=None, share={}) for m in pool.members)), previous
-    asked = _asked(pool, rows, floor, now, previous)
-    share = asked.share
     pinned = _pinned(pool, rows, now, whole=whole)
+    asked = _asked(pool, rows, floor, now, previous, pinned)
+    share = asked.share
+    owed = _column(rows.members, pool.types)
+    if asked.accelerators is not None:  # who sits where in this round, and no shares of time: nobody is owed any
+        rows, owed = _resized(rows, asked.accelerators), np.zeros_like(owed)
     standing = Standing(
-        share, _column(rows.members, pool.types), rows.rate, rows.size, rows.on, pinned,
+        share, owed, rows.rate, rows.size, rows.on, pinned,
         np.array([m.joined_at for m in rows.members]),
     )  # fmt: skip
     rules = rules_of(pool)
@@ -110,7 +121,8 @@ def warm_up(policy: str) -> None:
 def _rows(pool: Pool, seen: Seen, floor: Floor, now: float) -> _Rows | None:
     """Members that have a segment to run now and a type to run it on; None when there are none."""
     known = known_profiles(pool)
-    found: list[tuple[Member, MemberSeen, MemberJob | None, list[float]]] = []
+    elastic = pool.mode == "pilots" and objective_of(pool.policy).name in ELASTIC
+    found: list[tuple[Member, MemberSeen, MemberJob | None, dict[int, list[float]], int]] = []
     for member in pool.members:
         one = seen.members.get(member.run_id)
         jobs = [j for j in seen.jobs if j.run_id == member.run_id]
@@ -118,17 +130,31 @@ def _rows(pool: Pool, seen: Seen, floor: Floor, now: float) -> _Rows | None:
             continue
         job = next((j for j in reversed(jobs) if j.ended_at is None), None)
         last = job or (jobs[-1] if jobs else None)
-        speed = steps_per_s(member, one.gpus, last.confined if last else "", pool, known)
+        confined, size = last.confined if last else "", one.gpus
+        by_size = {one.gpus: steps_per_s(member, one.gpus, confined, pool, known)}
+        if elastic and one.sizes:
+            by_size |= goodputs(member, one, confined, pool, known)
+            size = member.seat.gpus if member.seat is not None and member.seat.gpus in by_size else one.gpus
         excluded = job.exclude_nodes if job is not None and job.pending else ()
-        rate = [speed[t] if _open(floor, k, one.gpus, excluded) else 0.0 for k, t in enumerate(pool.types)]
-        if any(rate):
-            found.append((member, one, job, rate))
+        speeds = {n: [x[t] if _open(floor, k, n, excluded) else 0.0 for k, t in enumerate(pool.types)] for n, x in by_size.items()}
+        if any(any(row) for row in speeds.values()):
+            found.append((member, one, job, speeds, size))
     if not found:
         return None
-    members, sights, open_jobs, rates = zip(*found, strict=True)
-    before = tuple(floor.spot(m.seat, pool.types, s.gpus) for m, s in zip(members, sights, strict=True))
+    members, sights, open_jobs, speeds_of, sizes = zip(*found, strict=True)
+    before = tuple(floor.spot(m.seat, pool.types, n) for m, n in zip(members, sizes, strict=True))
     slow = tuple(frozenset(s.node for s in seen.slow.get(m.run_id, ())) for m in members)
-    return _Rows(members, sights, open_jobs, np.array(rates, np.float64), before, slow)
+    return _Rows(members, sights, open_jobs, speeds_of, np.array(sizes, np.int64), before, slow)
+
+
+def _resized(rows: _Rows, number: Ints) -> _Rows:
+    """With the numbers of accelerators that the policy chose; who got none keeps what it has where it runs on that, else the least it can."""
+    size: list[int] = []
+    for i, by_size in enumerate(rows.speeds):
+        runs = [n for n, row in sorted(by_size.items()) if any(row)]
+        now = int(rows.size[i])
+        size.append(int(number[i]) if int(number[i]) in by_size else now if now in runs and rows.before[i] is not None else runs[0])
+    return replace(rows, size=np.array(size, np.int64))
 
 
 def _present(member: Member, jobs: Sequence[MemberJob], pool: Pool, now: float) -> bool:
@@ -144,17 +170,39 @@ def _open(floor: Floor, kind: int, gpus: int, excluded: Sequence[str]) -> bool:
     return any(n >= gpus and floor.units[kind][i][1] not in excluded for i, n in enumerate(nodes.tolist()))
 
 
-def _asked(pool: Pool, rows: _Rows, floor: Floor, now: float, previous: Allocation | None) -> Allocation:
+def _asked(pool: Pool, rows: _Rows, floor: Floor, now: float, previous: Allocation | None, pinned: np.ndarray) -> Allocation:
     types = pool.types
+    objective = objective_of(pool.policy)
+    if objective.name in ELASTIC:
+        objective = objective_of(pool.policy, options=_choices(pool, rows, floor, pinned))
     table = Throughputs.of({m.run_id: dict(zip(types, r, strict=True)) for m, r in zip(rows.members, rows.rate.tolist(), strict=True)}, types)
     jobs = [
         Job(
-            m.run_id, m.run_id, s.steps_left, s.total_steps, s.gpus, m.weight, s.arrived_s, attained_s=sum(m.received_s.values()),
+            m.run_id, m.run_id, s.steps_left, s.total_steps, int(n), m.weight, s.arrived_s, attained_s=sum(m.received_s.values()),
             time_on_s=m.received_s, deadline_s=s.deadline_s, entity=m.entity, on=types[b.type] if b is not None else "",
-            preemptible=m.preemptible,
-        ) for m, s, b in zip(rows.members, rows.seen, rows.before, strict=True)
+            preemptible=m.preemptible, min_accelerators=min(z), max_accelerators=max(z),
+        ) for m, s, b, n, z in zip(rows.members, rows.seen, rows.before, rows.size, rows.speeds, strict=True)
     ]  # fmt: skip
-    return allocate(Jobs.of(jobs, table, floor.accelerators), table, floor.accelerators, pool.policy, now, previous)
+    return allocate(Jobs.of(jobs, table, floor.accelerators), table, floor.accelerators, objective, now, previous)
+
+
+def _choices(pool: Pool, rows: _Rows, floor: Floor, pinned: np.ndarray) -> dict[str, Any]:
+    """What an elastic policy is told: every type with every number of accelerators of one node that some member may run on, the goodput of each
+    member there (J, C), what it holds, how often it started. Who keeps its place has no choice but that."""
+    sizes = sorted({n for by_size in rows.speeds for n in by_size})
+    pairs = [(k, n) for k, room in floor.nodes.items() for n in sizes if len(room) and n <= room.max()]
+    kind, number = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    goodput = np.array([[by_size[n][k] if n in by_size else 0.0 for k, n in pairs] for by_size in rows.speeds])
+    held = [pairs.index(pair) if b is not None and (pair := (b.type, int(n))) in pairs else -1 for b, n in zip(rows.before, rows.size, strict=True)]
+    for i, column in enumerate(held):
+        if column >= 0:
+            goodput[i, column] *= HOLDS
+    for i in np.flatnonzero(pinned):
+        goodput[i] = np.where((np.arange(len(pairs)) == held[i]) | (held[i] < 0), goodput[i], 0.0)
+    return {
+        "configurations": Configurations(kind, np.ones(len(pairs), np.int64), number), "goodput": goodput, "held": held,
+        "restarts": [s.restarts for s in rows.seen], "restart_cost_s": pool.restart_s, "unserved": SERVED_FIRST, "decimals": None,
+    }  # fmt: skip
 
 
 def _column(members: Sequence[Member], types: Sequence[str]) -> Floats:
@@ -230,9 +278,10 @@ def _seat(old: Seat | None, spot: Spot | None, types: Sequence[str], floor: Floo
     if spot is None:
         return None
     pilot, node = floor.units[spot.type][spot.nodes[0][0]]
-    if old is not None and (old.type, old.pilot, old.node) == (types[spot.type], pilot, node):
-        return old
-    return Seat(types[spot.type], pilot, node, now)
+    gpus = spot.nodes[0][1]
+    if old is not None and (old.type, old.pilot, old.node) == (types[spot.type], pilot, node) and old.gpus in (0, gpus):
+        return replace(old, gpus=gpus)
+    return Seat(types[spot.type], pilot, node, now, gpus)
 
 
 def _by_type(types: Sequence[str], row: Floats) -> dict[str, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ischeduler.core.pilots import MemberJob, PilotSign
 from ischeduler.core.run import Run
 from ischeduler.plane.attempts import alive
+from ischeduler.plane.pools.sizes import declared_size, sizes_of
 from ischeduler.policies.stragglers import Straggler
 
 UNKNOWN_STEPS = 1e6
@@ -16,7 +17,11 @@ UNKNOWN_STEPS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class MemberSeen:
-    """A member's run: accelerators it asks for, whether it goes on, steps left and in all, and its newest step time with its date."""
+    """A member's run: accelerators it asks for, whether it goes on, steps left and in all, and its newest step time with its date.
+
+    ``sizes``: for an elastic training, the numbers of accelerators that its owner allows, and what a step on so many is worth in steps on
+    the number it was declared with, ``declared``. ``restarts``: how often it has started, less one.
+    """
 
     run_id: str
     gpus: int
@@ -27,6 +32,9 @@ class MemberSeen:
     step_time_s: float | None = None
     measured_at: float | None = None
     deadline_s: float = float("inf")
+    sizes: Mapping[int, float] = field(default_factory=dict[int, float])
+    declared: int = 0
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,15 @@ class Steps:
     steps: Mapping[str, float]
 
 
-PoolAction = AskPilot | ReleasePilot | ClosePilot | Steps
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Let a member's run save and go on with so many accelerators."""
+
+    run_id: str
+    gpus: int
+
+
+PoolAction = AskPilot | ReleasePilot | ClosePilot | Resize | Steps
 
 
 def member_seen(run: Run) -> MemberSeen:
@@ -93,6 +109,7 @@ def member_seen(run: Run) -> MemberSeen:
     deadline_s = float("inf") if run.caps.deadline is None else run.caps.deadline
     return MemberSeen(
         run.id, max(1, run.plan.resources.gpus_per_node), going, max(1.0, total - p.step), total, run.created_at, p.step_time_s, p.at, deadline_s,
+        sizes_of(w), declared_size(w), max(0, len(run.attempts) - 1),
     )  # fmt: skip
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from ischeduler.core.errors import BadInput
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.pilots import MemberJob
 from ischeduler.core.pool import Member, Pool
 from ischeduler.plane.pools.seen import MemberSeen
+from ischeduler.plane.pools.sizes import scaled_key, steps_at
 from ischeduler.policies.estimates import Correction, Figure, Profiles, Rates, combine, profiles
 from ischeduler.policies.problem import Throughputs
 
@@ -31,15 +33,18 @@ def _learned(member: Member, job: MemberJob | None, seen: MemberSeen | None) -> 
         return member
     if seen.measured_at <= job.started_at + WARM_UP_S:
         return member
-    old = member.observed.get(job.type)
+    at_size = job.gpus != (seen.declared or job.gpus)
+    known, key = (member.scaled, scaled_key(job.type, job.gpus)) if at_size else (member.observed, job.type)
+    old = known.get(key)
     if old is not None and abs(old.p50 * seen.step_time_s - 1.0) < NEWS:
         return member
     estimate = Estimate.spread(1.0 / seen.step_time_s, SEEN_SPREAD, "steps/s", "observed", basis="live", as_of=seen.measured_at)
-    return replace(member, observed={**member.observed, job.type: estimate})
+    return replace(member, scaled={**known, key: estimate}) if at_size else replace(member, observed={**known, key: estimate})
 
 
 def figures_of(member: Member) -> list[Figure]:
-    """All that is known: what was said and what was seen. A figure of zero says that the member does not run there, and is no speed."""
+    """All that is known of the declared number of accelerators: what was said and what was seen. A figure of zero says that the member does not
+    run there, and is no speed."""
     said = [Figure(f.type, f.estimate) for f in member.figures if f.estimate.p50 > 0]
     return said + [Figure(t, e) for t, e in member.observed.items()]
 
@@ -62,6 +67,24 @@ def steps_per_s(member: Member, gpus: int, confined: str, pool: Pool, known: Pro
     barred = {f.type for f in member.figures if f.estimate.p50 <= 0}
     fits = {p.type for p in pool.places if gpus <= p.gpus_per_node and p.type not in barred and confined in ("", p.type)}
     return {t: (1.0 if rates is None else rates.by_type[t].p50) if t in fits else 0.0 for t in pool.types}
+
+
+def goodputs(member: Member, seen: MemberSeen, confined: str, pool: Pool, known: Profiles) -> dict[int, dict[str, float]]:
+    """What an elastic policy chooses from: by number of accelerators and type, goodput in steps of the declared number a second."""
+    base = steps_per_s(member, 1, confined, pool, known)
+    if not figures_of(member) and member.scaled:
+        back = _back(member, seen.declared)
+        base = {t: back.get(t, fmean(back.values())) if x > 0 else 0.0 for t, x in base.items()}
+    room = {p.type: p.gpus_per_node for p in pool.places}
+    return {
+        n: {t: x * worth if n <= room[t] else 0.0 for t, x in steps_at(member, base, seen.declared, n).items()} for n, worth in seen.sizes.items()
+    }  # fmt: skip
+
+
+def _back(member: Member, declared: int) -> dict[str, float]:
+    """The speed on the declared number where only others were seen: in proportion."""
+    pairs = ((key.rpartition("|"), e.p50) for key, e in member.scaled.items())
+    return {kind: rate * declared / int(number) for (kind, _, number), rate in pairs}
 
 
 def corrections(member: Member, pool: Pool) -> tuple[Correction, ...]:

@@ -2,17 +2,17 @@
 
 The shares, the accounts and the choice of a type are those of a pool with pilots (:mod:`ischeduler.plane.pools.seats`), on the nodes that the
 pool may count on. What comes of it is a list of changes: a job that waits is steered in place and keeps its age in the queue (partition,
-features, GRES, nice); one that runs moves, or makes room, at a checkpoint. Nothing is changed between rounds for who runs; a lease
-is kept while nobody is due clearly more (:attr:`ischeduler.policies.rounds.Rules.hysteresis`).
+features, GRES, nice; SiteFactor where the pool's owner is an operator); one that runs moves, or makes room, at a checkpoint. Nothing is
+changed between rounds for who runs; a lease is kept while nobody is due clearly more (:attr:`ischeduler.policies.rounds.Rules.hysteresis`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ischeduler.core.errors import IschedError
-from ischeduler.core.jobs import JobChange, JobState
+from ischeduler.core.jobs import JobChange, JobState, Resources
 from ischeduler.core.pilots import MemberJob, PilotSign
 from ischeduler.core.plan import Plan
 from ischeduler.core.pool import Member, Pool, PoolPlace, PoolState, Seat
@@ -168,21 +168,23 @@ def _waits(run: Run) -> bool:
 
 
 def _of_waiting(pool: Pool, member: Member, run: Run, job: Attempt, rank: int) -> list[QueueChange]:
-    """Steered in place; to another cluster it has to be queued anew."""
+    """Steered in place; to another cluster or another kind of GRES it has to be queued anew."""
     here, nice = type_of(pool, job), NICE_STEP * rank
-    known = member.nice if member.nice_of == job.job_id else 0
+    factor = 0 if member.seat is None else pool.site_factor
+    had_nice, had_factor = (member.nice, member.site_factor) if member.nice_of == job.job_id else (0, 0)
+    rank_change = JobChange(nice=nice if nice != had_nice else None, site_factor=factor if factor != had_factor else None)
     assert job.job_id is not None
     if member.seat is None or member.seat.type == here:
-        if nice == known:
+        if rank_change == JobChange():
             return []
         why = f"{rank - 1} waiting members are due more" if rank else "it is its turn now"
-        return [QueueChange("amend", run.id, job.job_id, job.cluster, here, here, why, None, JobChange(nice=nice))]
+        return [QueueChange("amend", run.id, job.job_id, job.cluster, here, here, why, None, rank_change)]
     place = pool.place(member.seat.type)
     why = _due_words(member, pool)
-    if place.cluster != job.cluster:
-        return [QueueChange("move", run.id, job.job_id, job.cluster, here, place.type, why, plan_at(run, place))]
     plan = plan_at(run, place)
-    change = replace(change_to(plan, job, place), nice=0 if known else None)
+    if place.cluster != job.cluster or not amendable(job.resources, plan.resources):
+        return [QueueChange("move", run.id, job.job_id, job.cluster, here, place.type, why, plan)]
+    change = replace(change_to(plan, job, place), nice=rank_change.nice, site_factor=rank_change.site_factor)
     return [QueueChange("amend", run.id, job.job_id, job.cluster, here, place.type, why, plan, change)]
 
 
@@ -220,6 +222,12 @@ def plan_at(run: Run, place: PoolPlace) -> Plan:
     )  # fmt: skip
 
 
+def amendable(had: Resources, want: Resources) -> bool:
+    """Whether a waiting job's GRES may become that in place. Slurm takes a change of kind (``gpu:v100`` to ``gpu:a100``, or to none), shows it,
+    and goes on asking for the old kind too: the job would wait for ever (BadConstraints; seen with 22.05.8). Another number is well."""
+    return not had.gpus_per_node or (want.gpus_per_node > 0 and (had.gres or "gpu") == (want.gres or "gpu"))
+
+
 def change_to(plan: Plan, job: Attempt, place: PoolPlace) -> JobChange:
     """What a waiting job must be given to be one of that plan: only what differs."""
     had, want = job.resources, plan.resources
@@ -233,8 +241,22 @@ def change_to(plan: Plan, job: Attempt, place: PoolPlace) -> JobChange:
 
 
 def _noted(pool: Pool, changes: tuple[QueueChange, ...]) -> Pool:
-    """Which nice value each waiting job was given last, so that it is not given again."""
-    given = {c.run_id: c for c in changes if c.change is not None and c.change.nice is not None}
+    """Which nice value and SiteFactor each waiting job was given last, so that they are not given again."""
+    given = {c.run_id: (c.job_id, c.change) for c in changes if c.change is not None and (c.change.nice, c.change.site_factor) != (None, None)}
+    return replace(pool, members=tuple(_given(m, *given[m.run_id]) if m.run_id in given else m for m in pool.members))
+
+
+def _given(member: Member, job_id: str, change: JobChange) -> Member:
+    nice, factor = (member.nice, member.site_factor) if member.nice_of == job_id else (0, 0)
+    return replace(
+        member, nice_of=job_id, nice=nice if change.nice is None else change.nice,
+        site_factor=factor if change.site_factor is None else change.site_factor,
+    )  # fmt: skip
+
+
+def not_given(pool: Pool, before: Pool, runs: Collection[str]) -> Pool:
+    """The pool without what was refused to these runs' waiting jobs: it is asked for again."""
+    old = {m.run_id: m for m in before.members if m.run_id in runs}
     return replace(pool, members=tuple(
-        replace(m, nice=given[m.run_id].change.nice or 0, nice_of=given[m.run_id].job_id) if m.run_id in given else m for m in pool.members  # type: ignore[union-attr]
+        replace(m, nice=o.nice, nice_of=o.nice_of, site_factor=o.site_factor) if (o := old.get(m.run_id)) else m for m in pool.members
     ))  # fmt: skip

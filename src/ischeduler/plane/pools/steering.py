@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from ischeduler.core.errors import AmendRefused, BatchUnavailable, IschedError, NotFound
+from ischeduler.core.jobs import JobChange
 from ischeduler.core.plan import Plan
 from ischeduler.core.pool import Pool
 from ischeduler.core.run import Run
@@ -56,9 +58,13 @@ class Steerer:
         batch = self._batches().get(change.cluster)
         if batch is None:
             raise BatchUnavailable(f"cluster '{change.cluster}' is not configured here")
-        amending(batch).amend(change.job_id, change.change)
+        hands, first = amending(batch), replace(change.change, site_factor=None)
+        if first != JobChange():
+            hands.amend(change.job_id, first)
         if change.plan is not None:
             self._plane.amended(change.run_id, change.job_id, change.plan)
+        if change.change.site_factor is not None:  # by itself: it may be refused where all else is allowed
+            hands.amend(change.job_id, JobChange(site_factor=change.change.site_factor))
 
     def _run(self, run_id: str) -> Run | None:
         try:
