@@ -223,5 +223,35 @@ def test_a_slurm_job_gets_the_card_it_asked_for(slurm: Sandbox) -> None:
     assert '["v100-16g", 1]' in text, text
 
 
+@pytest.mark.slurm
+def test_ranks_on_two_nodes_train_together(slurm: Sandbox) -> None:
+    """DistributedDataParallel over two nodes, a card each: gloo carries what NCCL would, and every rank sees its own card."""
+    folder = slurm.home("alice") / "two-nodes"
+    slurm.run(["mkdir", "-p", str(folder)], user="alice")
+    body = """
+import os, torch.distributed as dist
+dist.init_process_group("nccl")
+net = nn.parallel.DistributedDataParallel(net, device_ids=[0])
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(4): step(8)
+nodes = [None, None]
+dist.all_gather_object(nodes, [os.environ["SLURMD_NODENAME"], torch.cuda.get_device_name(), torch.cuda.device_count()])
+if dist.get_rank() == 0: print(json.dumps(sorted(nodes)))
+dist.destroy_process_group()
+"""
+    slurm.run(["tee", str(folder / "train.py")], user="alice", stdin=NET + body)
+    meet = "--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29671 --rdzv-id two"
+    wrap = f"srun {slurm.python} -m ischeduler.cli.main emulate --accelerator auto -- {slurm.python} -m torch.distributed.run {meet} train.py"
+    out = str(folder / "out")
+    asked = ["-N2", "--ntasks-per-node=1", "-p", "gpu", "--gres=gpu:v100:1"]
+    job = slurm.run(["sbatch", "--parsable", *asked, "-D", str(folder), "-o", out, "--wrap", wrap], user="alice")
+    done = proc.wait_until(lambda: _state(slurm, job.stdout.strip()) in ("COMPLETED", "FAILED"), timeout_s=180, poll_s=0.5)
+    text = slurm.run(["cat", out], user="alice").stdout
+    assert done, text
+    found = json.loads(next(line for line in text.splitlines() if line.startswith("[[")))
+    assert len({node for node, _, _ in found}) == 2
+    assert [rest for _, *rest in found] == [["v100-16g", 1]] * 2
+
+
 def _state(slurm: Sandbox, job: str) -> str:
     return slurm.run(["sacct", "-X", "-n", "-P", "-j", job, "-o", "State"]).stdout.strip()
