@@ -14,6 +14,25 @@ from ischeduler.core.sizes import parse_size
 app = typer.Typer(rich_markup_mode=None)
 
 
+def _fetch_tables(folder: str) -> None:
+    """Download the tables and end."""
+    if not folder:
+        return
+    from pathlib import Path
+
+    from ischeduler.cli import output
+    from ischeduler.cli.simulate import bar
+    from ischeduler.core.sizes import human_size
+    from ischeduler.helper.emulation import fetch_tables
+
+    with bar() as progress:
+        done = fetch_tables(Path(folder), progress=lambda got, total: progress(human_size(got), got / total if total else 0.0))
+    output.line(f"✓ {done.folder}  {done.files:,} tables of {', '.join(done.gpus)}")
+    output.line("  measured by GPEmu's authors (SOURCE.json); no licence is stated, so use them and do not pass them on")
+    output.hints([("use", f"isched emulate --accelerator v100-32g --table {done.folder} --table-gpu NAME --table-model resnet50 -- python train.py")])
+    raise typer.Exit
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def emulate(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The training, unchanged.")],
@@ -27,6 +46,9 @@ def emulate(
     shared: Annotated[str, typer.Option("--shared", metavar="FOLDER", help="Where processes on one card meet.")] = "",
     preprocess: Annotated[str, typer.Option("--preprocess", metavar="TIME", help="Time to prepare one sample, e.g. 2ms.")] = "",
     report: Annotated[str, typer.Option("--report", metavar="FILE", help="Append what was emulated, one JSON line a process.")] = "",
+    fetch: Annotated[str, typer.Option(
+        "--fetch-tables", metavar="FOLDER", help="Only download GPEmu's measured times into a new folder.", is_eager=True, callback=_fetch_tables,
+    )] = "",
 ) -> int:
     """Run a PyTorch training unchanged, as if this machine had the accelerator: its times, its memory, its out-of-memory errors.
 

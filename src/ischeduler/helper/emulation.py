@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
 
 from ischeduler.cidb.accelerators import accelerators, by_gres
 from ischeduler.core.cluster import Accelerator
@@ -21,6 +25,10 @@ CONTEXT_BYTES = 450 * MIB
 """What CUDA and its libraries take before the first tensor; 0.3 to 1.7 GB were seen, by stack."""
 _SITE = Path(__file__).resolve().parent.parent / "emulator" / "site"
 _ASK_S = 30.0
+TABLES_URL = "https://github.com/mengwanguc/gpemu/archive/27e9534ee0c3d594030e2519d4a418b3f0a7860f.tar.gz"
+"""GPEmu's repository at the commit that was looked at; it states no licence."""
+_TABLES = "profiled_data"
+_KINDS = ("time", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +92,65 @@ def environment_of(spec: EmulationSpec, environ: Mapping[str, str] | None = None
     base = dict(os.environ if environ is None else environ)
     path = [str(_SITE), *(p for p in base.get("PYTHONPATH", "").split(os.pathsep) if p)]
     return {**base, **spec.environment(), "PYTHONPATH": os.pathsep.join(path)}
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedTables:
+    """Where measured tables are now, how many, and the names that ``--table-gpu`` takes."""
+
+    folder: str
+    files: int
+    gpus: tuple[str, ...]
+
+
+def fetch_tables(
+    folder: Path, *, url: str = "", progress: Callable[[int, int | None], None] = lambda done, total: None,
+) -> FetchedTables:  # fmt: skip
+    """Download GPEmu's measured tables into ``folder``, which must not be there; SOURCE.json in it tells where they came from.
+
+    BadInput when the archive does not come, or holds no tables.
+    """
+    from ischeduler.simulator.catalogue import fetch
+
+    url = url or TABLES_URL
+    if folder.exists():
+        raise BadInput(f"{folder} exists; remove it or give another folder with --fetch-tables.")
+    archive = folder.with_name(f"{folder.name}.download")
+    done = fetch(url, archive, progress=progress)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tables-") as room:
+            unpacked = Path(room) / "tables"
+            files = _unpack(archive, unpacked, url)
+            source = {
+                "url": url, "sha256": done.sha256, "fetched_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "licence": "not stated: use, do not pass on",
+            }  # fmt: skip
+            (unpacked / "SOURCE.json").write_text(json.dumps(source, indent=2) + "\n", encoding="utf-8")
+            unpacked.rename(folder)
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written ({error.strerror or error}); give another folder with --fetch-tables.") from None
+    finally:
+        archive.unlink(missing_ok=True)
+    return FetchedTables(str(folder), files, tuple(sorted(p.name for p in (folder / "time" / "compute" / "forward").iterdir())))
+
+
+def _unpack(archive: Path, to: Path, url: str) -> int:
+    """The tables alone, as files of their own: nothing else of the archive is written, whatever its members say."""
+    files = 0
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                parts = PurePosixPath(member.name).parts[1:]
+                if not member.isfile() or parts[:1] != (_TABLES,) or parts[1:2] not in [(k,) for k in _KINDS] or parts[-1][-4:] != ".csv" or ".." in parts:
+                    continue
+                content = tar.extractfile(member)
+                assert content is not None
+                path = to.joinpath(*parts[1:])
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.read())
+                files += 1
+    except (tarfile.TarError, EOFError) as error:
+        raise BadInput(f"{url} is no archive that can be read ({error}); look at the address in a browser.") from None
+    if not (to / "time" / "compute" / "forward").is_dir():
+        raise BadInput(f"{url} holds no {_TABLES}/time/compute/forward; expected GPEmu's repository.")
+    return files

@@ -100,7 +100,7 @@ def fetch(
         words = getattr(error, "reason", None) or error
         raise BadInput(f"{url} cannot be reached ({words}); check the network, then run the same again: it goes on where it stopped.") from None
     except OSError as error:
-        raise BadInput(f"{path} cannot be written ({error.strerror or error}); give another place with --to.") from None
+        raise BadInput(f"{path} cannot be written ({error.strerror or error}); give another place.") from None
     digest = file_sha256(part)
     if sha256 and digest != sha256.lower():
         part.unlink()
