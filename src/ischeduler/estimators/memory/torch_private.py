@@ -73,12 +73,17 @@ def install_device() -> None:
     _install_checkpointing()
 
 
+_KEPT: list[Any] = []
+
+
 def fake_mode() -> Any:
-    """A fake tensor mode that lets user constants through."""
+    """A fake tensor mode that lets user constants through. It is never freed: torch 2.13 crashes now and then when it lets go of a mode's
+    weak references to constants (``StorageWeakRef.__del__``), and the tracing process ends soon anyway."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode: Any = FakeTensorMode(allow_non_fake_inputs=True)
     mode.cache_enabled = False  # the recorder's own is ten times cheaper
+    _KEPT.append(mode)
     return mode
 
 
