@@ -115,7 +115,10 @@ def _factor(a, at, b, c, d, wa, wb, wc, wd, has_t, demands, open_, off, block, s
 
 @njit(cache=True, nogil=True)
 def eliminated(small, side):
-    """The answer of the small system, by elimination here: LAPACK's last digits are each processor's own, and shares rest on them."""
+    """The answer of the small system, by elimination here: LAPACK's last digits are each processor's own, and shares rest on them.
+
+    Plain, as the solver followed here does it: :func:`ischeduler.policies.compiled.eliminate` scales first, which gives other digits.
+    """
     a, v = small.copy(), side.copy()
     n = len(v)
     for i in range(n):
