@@ -1,6 +1,6 @@
 """Pools: Gavel's simulator reproduced, its published tables, our own rounds beside it, and how quick it is.
 
-``python -m benchmarks.pools [--reference DIR] [--only PATTERN] [--rates R,...] [--skip-published] [--skip-own] [--json]``; DIR holds
+``python -m benchmarks.pools [--reference DIR] [--only PATTERN] [--rates R,...] [--skip-published] [--skip-own] [--pairs] [--json]``; DIR holds
 ``runs/*.json`` and ``jobs/*.jsonl``. PATTERN picks runs by a part of their name, and cells of the published tables as
 ``published_POLICY_RATE``.
 """
@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rates", default="", metavar="R,...", help="only these jobs an hour of the published table (default: all of it)")
     parser.add_argument("--skip-published", action="store_true", help="leave out the published table (the longest part)")
     parser.add_argument("--skip-own", action="store_true", help="leave out our own rounds")
+    parser.add_argument("--pairs", action="store_true", help="our rounds with space sharing, too (some minutes)")
     parser.add_argument("--json", action="store_true", help="only the closing line")
     args = parser.parse_args(argv)
     say = (lambda words: None) if args.json else print
@@ -78,7 +79,7 @@ def measure(args: argparse.Namespace, say: Any) -> tuple[dict[str, Any], list[Ba
     if not args.skip_published:
         _published(args, throughputs, metrics, bars, say)
     if not args.skip_own and references:
-        more, judged = own_runs(references, throughputs, say)
+        more, judged = own_runs(references, throughputs, say, pairs=args.pairs)
         metrics |= more
         bars += judged
     return metrics, bars

@@ -19,10 +19,14 @@ POLICY = "srpt_bounded"
 MAKESPAN = "min_total_duration_perf"
 RESTART_S, PER_NODE = 30.0, 8
 GAVELS_RESET_S = 1920
+PAIRED = (
+    ("srpt_bounded", "srpt_bounded_packed"), ("max_min_fairness_perf", "max_min_fairness_packed"), ("fifo_perf", "fifo_packed"), ("srpt_perf", "srpt_packed"),
+)
 
 
-def own_runs(references: Sequence[Reference], throughputs: Throughputs, say: Any) -> tuple[dict[str, Any], list[Bar]]:
-    """Metrics and bars of every scenario that has a stream of jobs, and of those where all jobs are there at once."""
+def own_runs(references: Sequence[Reference], throughputs: Throughputs, say: Any, *, pairs: bool = False) -> tuple[dict[str, Any], list[Bar]]:
+    """Metrics and bars of every scenario that has a stream of jobs, and of those where all jobs are there at once; ``pairs``: each policy with
+    space sharing, too."""
     scenarios: dict[Any, list[Reference]] = {}
     for r in references:
         if float(r.says.get("min_time_between_allocation_resets_s", GAVELS_RESET_S)) == GAVELS_RESET_S:
@@ -41,6 +45,8 @@ def own_runs(references: Sequence[Reference], throughputs: Throughputs, say: Any
         elif len(first.workload) > 50:
             streams += 1
             better += _stream(stem, runs, throughputs, metrics, say)
+            if pairs:
+                _with_pairs(stem, first, throughputs, metrics, say)
     if streams:
         metrics["scenarios_beaten_by_5_percent"] = better
         bars.append(AtLeast("scenarios_beaten_by_5_percent", min(3, streams)))
@@ -70,6 +76,19 @@ def _stream(stem: str, runs: list[Reference], throughputs: Throughputs, metrics:
     say(f"{stem}: ours {mean:,.0f} s against {best.policy} {float(best.says['average_jct_s']):,.0f} s: {gain:+.1f} %; "
         f"worst fairness {fair:.3f} against {their_fair:.3f}")  # fmt: skip
     return gain >= 5.0 and fair <= their_fair
+
+
+def _with_pairs(stem: str, r: Reference, throughputs: Throughputs, metrics: dict[str, Any], say: Any) -> None:
+    """The same policy without and with pairs of jobs on the same accelerators, in our rounds."""
+    setting, cluster = Setting("own", restart_s=RESTART_S, window=r.window), _nodes(r)
+    isolated = isolated_jct_s(r.workload, throughputs, cluster, setting)
+    for alone, packed in PAIRED:
+        runs = [simulate_pool(name, r.workload, throughputs, cluster, setting) for name in (alone, packed)]
+        mean = [float(np.nanmean(run.jct_s[run.judged])) for run in runs]
+        worst = [float(np.nanmax(run.jct_s[run.judged] / isolated[run.judged])) for run in runs]
+        gain = 100 * (1 - mean[1] / mean[0])
+        metrics |= {f"{stem}_{packed}_gain_percent": gain, f"{stem}_{packed}_mean_jct_s": mean[1], f"{stem}_{packed}_worst_fairness": worst[1]}
+        say(f"{stem}: {alone} {mean[0]:,.0f} s, in pairs {mean[1]:,.0f} s ({-gain:+.1f} %); worst {worst[0]:.2f}, in pairs {worst[1]:.2f}")
 
 
 def _makespan(r: Reference, throughputs: Throughputs, say: Any) -> float:

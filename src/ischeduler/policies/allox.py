@@ -3,7 +3,8 @@
 Job j as the i-th from last on an accelerator of type k adds i * steps_left_j / rate_jk to the sum of completion times: a minimum-cost
 bipartite assignment of the jobs that hold nothing to (free accelerator, place) pairs (Le et al., AlloX, EuroSys 2020, as in Gavel). The
 first in each line gets the accelerator and keeps it until done; the others are assigned anew next time. Jobs on one accelerator only. Only the
-oldest max(alpha * waiting, free) jobs are considered (option ``alpha``, default 1). O(J^3) (Hungarian, SciPy's linear_sum_assignment).
+oldest max(alpha * waiting, free) jobs are considered (option ``alpha``, default 1). With ``sharing`` those that get none join a running job,
+the shortest rest first (:mod:`ischeduler.policies.joining`). O(J^3) (Hungarian, SciPy's linear_sum_assignment).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import cast
 import numpy as np
 
 from ischeduler.core.errors import BadInput
+from ischeduler.policies.joining import joined
 from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Objective, Throughputs, allocation, rates
 from ischeduler.policies.serve import held_before
 
@@ -47,7 +49,9 @@ def allocate(
         for j, k in _assigned(np.array(waiting), rate, free, jobs, now, accelerators):
             share[j, k] = 1.0
             holds[jobs.ids[j]] = k
-    return allocation(jobs, accelerators, share, memory=holds)
+    found = allocation(jobs, accelerators, share, memory=holds)
+    rest = np.lexsort((jobs.arrived_s, jobs.steps_left / rate.max(axis=1)))
+    return joined(found, (int(j) for j in rest if not share[j].any()), jobs, throughputs, accelerators, objective)
 
 
 def _assigned(waiting: Ints, rate: Floats, free: Ints, jobs: Jobs, now: float, accelerators: Accelerators) -> list[tuple[int, int]]:

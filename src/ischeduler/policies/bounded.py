@@ -17,13 +17,15 @@ Henderson, SIGMETRICS 2003) over types; both as one programme is ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ischeduler.core.errors import BadInput
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs, Objective, Throughputs, allocation, rates
-from ischeduler.policies.program import most_gain, raise_level
+from ischeduler.policies.packing import PackedLevels, best_level
+from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Objective, Throughputs, allocation, rates
+from ischeduler.policies.program import most_gain
 from ischeduler.policies.slices import Slices
 
 BOUND, LAXITY, POWER = 1.0, 0.3, 0.15
@@ -48,10 +50,17 @@ def allocate(
     left = np.maximum(jobs.steps_left, 1e-9 * np.maximum(jobs.total_steps, 1e-300))
     top = rate.max(axis=1)
     speed = rate / top[:, None]
+
+    def reach(rows: Ints, need: Floats) -> float:
+        return best_level(jobs.take(rows), throughputs, accelerators, rate[rows], speed[rows], objective, need=need)[0]
+
     pressing = _Pressing(left / top, now - jobs.arrived_s, world.ends_s(jobs) - jobs.arrived_s, laxity)
-    need, floor = pressing.needs(bound), pressing.floors(bound, speed, jobs, accelerators)
+    need, floor = pressing.needs(bound), pressing.floors(bound, reach)
     short = top / left
     gain = jobs.weight[:, None] * speed * ((short / short.max()) ** power)[:, None]
+    if objective.sharing:
+        both = PackedLevels(jobs, throughputs, accelerators, rate, objective).gain(gain, floor, speed=speed)
+        return replace(both, score=-need / np.maximum(np.asarray(both.score), 1e-12), priority=need, memory=world)
     found = most_gain(gain, jobs.accelerators, accelerators.count, speed=speed, floor=floor)
     pace = (speed * found.share).sum(axis=1)
     return allocation(jobs, accelerators, found.share, value=found.level, score=-need / np.maximum(pace, 1e-12), priority=need, memory=world)
@@ -70,15 +79,15 @@ class _Pressing:
         """Parts of full speed (J,) to end within the bound."""
         return np.minimum(self.left_s / np.maximum(bound * self.slice_s - self.elapsed_s, 1e-9), 1.0)
 
-    def floors(self, bound: float, speed: Floats, jobs: Jobs, accelerators: Accelerators) -> Floats | None:
-        """What the pressing ones must get (J,) under the least bound that can be kept; -1 for the others."""
+    def floors(self, bound: float, reach: Callable[[Ints, Floats], float]) -> Floats | None:
+        """What the pressing ones must get (J,) under the least bound that can be kept; -1 for the others. ``reach``: the part of their needs that
+        these jobs can have together."""
         rows = np.flatnonzero(self.needs(bound) > self.laxity)
         if not len(rows):
             return None
 
         def fits(at: float) -> bool:
-            need = self.needs(at)[rows]
-            return raise_level(speed[rows], jobs.accelerators[rows], accelerators.count, need=need).level >= INSIDE
+            return reach(rows, self.needs(at)[rows]) >= INSIDE
 
         low = high = bound
         while not fits(high) and high < LOOSEST * bound:
@@ -86,6 +95,6 @@ class _Pressing:
         for _ in range(HALVINGS if high > low else 0):
             middle = 0.5 * (low + high)
             low, high = (low, middle) if fits(middle) else (middle, high)
-        floor = np.full(len(jobs), -1.0)
+        floor = np.full(len(self.left_s), -1.0)
         floor[rows] = self.needs(high)[rows] * INSIDE**2
         return floor

@@ -1,21 +1,21 @@
 """First in, first out: whoever came first holds a type until done; nobody passes a job that must wait.
 
 With ``aware`` off a new job draws its type by lot among those with room (``seed``), on it takes its fastest; running jobs then are placed
-anew each time, in the order of arrival. With ``sharing`` jobs that find no room join the running job they harm least, where the pair's
-normalised rates sum to more than ``packing_threshold`` (option, 1.5). Source: Gavel's baselines (OSDI 2020). O(J K), pairs O(J^2).
+anew each time, in the order of arrival. With ``sharing`` jobs that find no room join a running one (:mod:`ischeduler.policies.joining`).
+Source: Gavel's baselines (OSDI 2020). O(J K), pairs O(J^2).
 Option ``gavel``: a finished job's type goes to the head of the queue before later jobs' claims are counted, as in Gavel's code, which
 may promise more accelerators than there are to jobs on several of them; needed only to replay its runs exactly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ischeduler.core.errors import BadInput
+from ischeduler.policies.joining import joined
 from ischeduler.policies.lots import Lots
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Objective, Throughputs, allocation, rates
+from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs, Objective, Throughputs, allocation, rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,17 @@ def allocate(
             following += 1
     at = {job: j for j, job in enumerate(jobs.ids)}
     if objective.aware:
-        holds, lots, waiting = _fastest([int(j) for j in order], jobs, rate, accelerators), memory.lots, []
-        waiting = [int(j) for j in order if jobs.ids[j] not in holds]
+        holds, lots = _fastest([int(j) for j in order], jobs, rate, accelerators), memory.lots
     else:
         holds, lots = _by_lot(memory, turn, at, jobs, rate, accelerators, bool(objective.options.get("gavel", False)))
-        waiting = []
+    waiting = [int(j) for j in order if jobs.ids[j] not in holds]
     share = np.zeros_like(rate)
     for job, k in holds.items():
         share[at[job], k] = 1.0
     priority = -np.array([turn[job] for job in jobs.ids], dtype=np.float64)
     kept = _Memory({job: turn[job] for job in turn if job in at or job in holds}, holds, lots)
     found = allocation(jobs, accelerators, share, priority=priority, memory=kept)
-    return _packed(found, waiting, holds, at, jobs, throughputs.on(accelerators), objective) if objective.sharing else found
+    return joined(found, waiting, jobs, throughputs, accelerators, objective, strict=True)
 
 
 def _by_name(accelerators: Accelerators) -> list[int]:
@@ -104,36 +103,3 @@ def _by_lot(
             holds[job] = fits[place]
             free[fits[place]] -= size[j]
     return holds, lots
-
-
-def _packed(
-    found: Allocation, waiting: list[int], holds: dict[str, int], at: dict[str, int], jobs: Jobs, table: Throughputs, objective: Objective,
-) -> Allocation:
-    if table.shared is None:
-        raise BadInput("This policy shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose fifo_perf.")
-    threshold = float(objective.options.get("packing_threshold", 1.5))
-    alone = {at[job]: k for job, k in holds.items()}
-    share, pairs, kinds = found.share.copy(), list[tuple[int, int, int]](), len(found.types)
-    for j in waiting:
-        best, mate = threshold, -1
-        for i, k in alone.items():
-            if jobs.accelerators[i] == jobs.accelerators[j]:
-                together = _together(jobs.job_class, table, i, j, k)
-                if together > best:
-                    best, mate = together, i
-        if mate < 0:
-            break
-        pairs.append((mate, j, alone.pop(mate)))
-    pair_share = np.zeros((len(pairs), kinds))
-    for p, (i, _, k) in enumerate(pairs):
-        share[i, k] = 0.0
-        pair_share[p, k] = 1.0
-    return replace(found, share=share, pairs=np.array([(i, j) for i, j, _ in pairs], dtype=np.int64).reshape(-1, 2), pair_share=pair_share)
-
-
-def _together(job_class: Ints, table: Throughputs, i: int, j: int, k: int) -> float:
-    """The pair's rates over their rates alone, summed."""
-    assert table.shared is not None
-    a, b = int(job_class[i]), int(job_class[j])
-    alone_a, alone_b = table.rate[a, k], table.rate[b, k]
-    return float((table.shared[a, b, k] / alone_a if alone_a > 0 else 0.0) + (table.shared[b, a, k] / alone_b if alone_b > 0 else 0.0))

@@ -71,7 +71,7 @@ class _Ages:
 
 def _levels(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats, objective: Objective) -> Levels:
     if objective.sharing:
-        return PackedLevels(jobs, throughputs, accelerators, rate).solve
+        return PackedLevels(jobs, throughputs, accelerators, rate, objective).solve
 
     def plain(speed: Floats) -> tuple[Allocation, Floats]:
         found = raise_level(speed, jobs.accelerators, accelerators.count)

@@ -1,8 +1,10 @@
 """Gandiva: when jobs ask for more than there is, random pairs share accelerators, and a pair that does not pay is parted.
 
 Jobs fit: every job its even slice. They do not: jobs without a partner are paired by lot (``seed``), same size only; every pair, or
-job without partner, gets an even slice; a pair whose normalised rates sum below 1 over the types is parted next time. Blind to speeds otherwise.
-Source: Xiao et al., Gandiva, OSDI 2018, as in Gavel (OSDI 2020). O(J K).
+job without partner, gets an even slice; a pair whose normalised rates sum below 1 over the types is parted next time. Blind to speeds
+otherwise; with ``aware`` the slices are traded between types where the sum of normalised rates gains and nobody has less than on the even slice
+(one linear programme). Without ``sharing`` nobody has a partner.
+Sources: Xiao et al., Gandiva, OSDI 2018, as in Gavel (OSDI 2020); trading: Chaudhary et al., EuroSys 2020. O(J K).
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ischeduler.core.errors import BadInput
 from ischeduler.policies.lots import Lots
 from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Objective, Throughputs, rates
+from ischeduler.policies.program import most_gain
+
+INSIDE = 1.0 - 1e-6
+"""The floors of a trade leave this much room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +34,22 @@ def allocate(
 ) -> Allocation:
     """See the module."""
     rate = rates(jobs, throughputs, accelerators, objective)
-    table = throughputs.on(accelerators)
-    if table.shared is None:
-        raise BadInput("Gandiva shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose another policy.")
+    kept = throughputs.on(accelerators).kept() if objective.sharing else np.zeros(0)
     memory = previous.memory if previous is not None and isinstance(previous.memory, _Memory) else _Memory({}, Lots(objective.seed))
     at = {job: j for j, job in enumerate(jobs.ids)}
     order = [int(j) for j in np.lexsort((np.arange(len(jobs)), jobs.arrived_s))]
     mate = {
         job: other for job, other in memory.mate.items()
-        if job in at and other and other in at and _normalised(jobs, table, rate, at[job], at[other]) >= 1.0
+        if objective.sharing and job in at and other and other in at and _sum_of_parts(jobs, kept, at[job], at[other]) >= 1.0
     }
     lots = memory.lots
     if float(jobs.accelerators.sum()) <= float(accelerators.count.sum()):
-        share = _even(np.arange(len(jobs)), len(jobs), jobs, accelerators, rate.shape)
-        return Allocation(jobs.ids, accelerators.types, np.where(rate > 0, share, 0.0), pair_share=np.zeros((0, rate.shape[1])), memory=_Memory(mate, lots))
+        share = np.where(rate > 0, _even(np.arange(len(jobs)), len(jobs), jobs, accelerators, rate.shape), 0.0)
+        if objective.aware:
+            share = _traded(share, rate / rate.max(axis=1, keepdims=True), jobs.accelerators, accelerators)
+        return Allocation(jobs.ids, accelerators.types, share, pair_share=np.zeros((0, rate.shape[1])), memory=_Memory(mate, lots))
     single = [j for j in order if jobs.ids[j] not in mate]
-    for _ in range(len(single)):
+    for _ in range(len(single) if objective.sharing else 0):
         if len(single) < 2:
             break
         a, b, lots = lots.two(len(single))
@@ -59,8 +64,40 @@ def allocate(
     rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     both = _even(rows[:, 0], parts, jobs, accelerators, rate.shape)[rows[:, 0]]
     both = np.where((rate[rows[:, 0]] > 0) & (rate[rows[:, 1]] > 0), both, 0.0)
-    kept = _Memory({**mate, **{jobs.ids[j]: "" for j in single}}, lots)
-    return Allocation(jobs.ids, accelerators.types, np.where(rate > 0, share, 0.0), rows, both, memory=kept)
+    share = np.where(rate > 0, share, 0.0)
+    if objective.aware:
+        share, both = _traded_units(share, both, rows, np.array(single, dtype=np.int64), rate, kept, jobs, accelerators)
+    memory = _Memory({**mate, **{jobs.ids[j]: "" for j in single}}, lots)
+    return Allocation(jobs.ids, accelerators.types, share, rows, both, memory=memory)
+
+
+def _traded_units(
+    share: Floats, both: Floats, pairs: Ints, single: Ints, rate: Floats, kept: Floats, jobs: Jobs, accelerators: Accelerators,
+) -> tuple[Floats, Floats]:
+    """Slices (J, K) and pairs' slices (P, K) after trading; a pair trades as one."""
+    norm = rate / rate.max(axis=1, keepdims=True)
+    one, other = pairs[:, 0], pairs[:, 1]
+    worth = np.zeros_like(both)
+    if len(pairs):
+        a, b = jobs.job_class[one], jobs.job_class[other]
+        worth = norm[one] * kept[a, b] + norm[other] * kept[b, a]
+    found = _traded(np.concatenate([share[single], both]), np.concatenate([norm[single], worth]),
+                    jobs.accelerators[np.concatenate([single, one])], accelerators)  # fmt: skip
+    after = share.copy()
+    after[single] = found[: len(single)]
+    return after, found[len(single) :]
+
+
+def _traded(share: Floats, worth: Floats, size: Ints, accelerators: Accelerators) -> Floats:
+    """Slices (U, K) of the same or more worth to everybody, and the most in all; a unit that makes nothing on its slice keeps it."""
+    has = (worth * share).sum(axis=1)
+    rows = np.flatnonzero(has > 0)
+    after = share.copy()
+    if len(rows):
+        idle = np.delete(np.arange(len(share)), rows)
+        room = accelerators.count - (share[idle] * size[idle][:, None]).sum(axis=0)
+        after[rows] = most_gain(worth[rows], size[rows], np.maximum(room, 0.0), speed=worth[rows], floor=has[rows] * INSIDE).share
+    return after
 
 
 def _even(rows: Ints, parts: int, jobs: Jobs, accelerators: Accelerators, shape: tuple[int, ...]) -> Floats:
@@ -69,10 +106,7 @@ def _even(rows: Ints, parts: int, jobs: Jobs, accelerators: Accelerators, shape:
     return share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
 
 
-def _normalised(jobs: Jobs, table: Throughputs, rate: Floats, i: int, j: int) -> float:
+def _sum_of_parts(jobs: Jobs, kept: Floats, i: int, j: int) -> float:
     """Rates together over rates alone, summed over both jobs and all types; 0 where they cannot run together on some type."""
-    assert table.shared is not None
-    a, b = table.shared[jobs.job_class[i], jobs.job_class[j]], table.shared[jobs.job_class[j], jobs.job_class[i]]
-    if (a <= 0).any() or (b <= 0).any():
-        return 0.0
-    return float((a / rate[i]).sum() + (b / rate[j]).sum())
+    a, b = kept[jobs.job_class[i], jobs.job_class[j]], kept[jobs.job_class[j], jobs.job_class[i]]
+    return 0.0 if (a <= 0).any() else float(a.sum() + b.sum())

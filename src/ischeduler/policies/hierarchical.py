@@ -44,7 +44,7 @@ def allocate(
     reached = np.zeros(len(jobs))
     rising = np.ones(len(jobs), dtype=np.bool_)
     first, levels = float("nan"), int(objective.options.get("levels", len(jobs)))
-    packed = PackedLevels(jobs, throughputs, accelerators, rate) if objective.sharing else None
+    packed = PackedLevels(jobs, throughputs, accelerators, rate, objective) if objective.sharing else None
     best = allocation(jobs, accelerators, np.zeros_like(rate))
     for level in range(max(1, levels)):
         weight = _weights(jobs, rules, rising)
@@ -61,7 +61,9 @@ def allocate(
             value, got = best.value, np.asarray(best.score)
         if level == 0:
             first = value
-        reached = np.maximum(reached, np.where(need > 0, np.minimum(reached + value * need, got), reached))
+        aim = floor + value * need
+        # Never more than this very solution gives, so that the next programme has one.
+        reached = np.minimum(np.where(need > 0, np.maximum(reached, aim), reached), got)
         # Strict complementarity: a bottleneck has a dual that counts, or no slack that does.
         pull = worth * need
         tight = (need > 0) & (pull > 1e-6 * max(float(pull.max()), 1e-300))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ischeduler.policies.packing import raise_level_packed
+from ischeduler.policies.packing import PackedLevels
 from ischeduler.policies.problem import Accelerators, Allocation, Jobs, Objective, Throughputs, allocation, rates
 from ischeduler.policies.program import raise_level
 
@@ -23,8 +23,7 @@ def allocate(
     left = np.maximum(jobs.steps_left, 1e-9 * np.maximum(jobs.total_steps, 1e-300))
     speed = rate / left[:, None]
     if objective.sharing:
-        packed = raise_level_packed(jobs, throughputs, accelerators, rate, speed)
-        return _in_seconds(packed)
+        return _in_seconds(PackedLevels(jobs, throughputs, accelerators, rate, objective).solve(speed)[0])
     found = raise_level(speed, jobs.accelerators, accelerators.count)
     return _in_seconds(allocation(jobs, accelerators, found.share, value=found.level, score=(speed * found.share).sum(axis=1)))
 

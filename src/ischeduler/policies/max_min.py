@@ -9,7 +9,7 @@ that of 'isolated' for jobs of equal weight (sharing incentive), and shares that
 
 from __future__ import annotations
 
-from ischeduler.policies.packing import raise_level_packed
+from ischeduler.policies.packing import PackedLevels
 from ischeduler.policies.problem import (
     Accelerators,
     Allocation,
@@ -36,6 +36,6 @@ def allocate(
     rate = rates(jobs, throughputs, accelerators, objective)
     speed = normalised(jobs, rate, accelerators)
     if objective.sharing:
-        return raise_level_packed(jobs, throughputs, accelerators, rate, speed)
+        return PackedLevels(jobs, throughputs, accelerators, rate, objective).solve(speed)[0]
     found = raise_level(speed, jobs.accelerators, accelerators.count)
     return allocation(jobs, accelerators, found.share, value=found.level, score=(speed * found.share).sum(axis=1))

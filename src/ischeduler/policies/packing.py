@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ischeduler.core.errors import BadInput
 from ischeduler.policies.linear import Sparse, maximise
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Throughputs
+from ischeduler.policies.problem import Accelerators, Allocation, Floats, Ints, Jobs, Objective, Throughputs
+from ischeduler.policies.program import raise_level
 
 MORE_THAN_TURNS = 1.0 + 1e-9
 
@@ -35,27 +35,31 @@ class _Columns:
 class PackedLevels:
     """One set of jobs, solved for any demands with pairs allowed."""
 
-    def __init__(self, jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats) -> None:
-        """``rate`` (J, K): steps/s alone. BadInput when no pair was ever measured."""
-        table = throughputs.on(accelerators)
-        if table.shared is None:
-            raise BadInput(
-                "This policy shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose one without sharing.")
-        self._jobs, self._accelerators, self._rate, self._shared = jobs, accelerators, rate, table.shared
+    def __init__(self, jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats, objective: Objective) -> None:
+        """``rate`` (J, K): steps/s alone, as the objective may know them. BadInput when no pair was ever measured."""
+        self._jobs, self._accelerators, self._rate = jobs, accelerators, rate
+        self._kept = throughputs.on(accelerators).kept(aware=objective.aware)
 
     def solve(self, speed: Floats, need: Floats | None = None, floor: Floats | None = None) -> tuple[Allocation, Floats]:
         """Maximise t with pace_j >= need_j t + floor_j; pace_j counts ``speed`` (J, K) alone and its fraction in pairs. Also the duals (J,)."""
-        return self._run(speed, np.ones(len(speed)) if need is None else need, floor, None)
+        return self._run(speed, np.ones(len(speed)) if need is None else need, floor, None, None)
 
-    def gain(self, gain: Floats, floor: Floats | None) -> Allocation:
-        """Maximise the sum of ``gain`` (J, K; a job's fraction of it in pairs), with the rates at least ``floor`` (J,)."""
-        return self._run(self._rate, np.zeros(len(gain)), floor, gain)[0]
+    def gain(self, gain: Floats, floor: Floats | None = None, *, speed: Floats | None = None, charge: Floats | None = None) -> Allocation:
+        """Maximise the sum of ``gain`` (J, K; a job's fraction of it in pairs) less ``charge`` (J, K; a pair pays it once), with the pace by
+        ``speed`` (default: the rates) at least ``floor`` (J,).
+        """
+        paid = np.zeros_like(gain) if charge is None else charge
+        return self._run(self._rate if speed is None else speed, np.zeros(len(gain)), floor, gain, paid)[0]
 
-    def _run(self, speed: Floats, need: Floats, floor: Floats | None, gain: Floats | None) -> tuple[Allocation, Floats]:
+    def _run(
+        self, speed: Floats, need: Floats, floor: Floats | None, gain: Floats | None, charge: Floats | None,
+    ) -> tuple[Allocation, Floats]:
         jobs, kinds = self._jobs, len(self._accelerators.types)
         least = np.zeros(len(jobs)) if floor is None else np.maximum(floor, 0.0)
         rows = [speed, need[:, None], least[:, None], jobs.job_class[:, None].astype(float), jobs.accelerators[:, None].astype(float)]
-        columns = self._columns(np.concatenate(rows if gain is None else [*rows, gain], axis=1))
+        if gain is not None and charge is not None:
+            rows += [gain, charge]
+        columns = self._columns(np.concatenate(rows, axis=1))
         g = len(columns.first)
         many = np.array([len(m) for m in columns.member], dtype=np.float64)
         size = jobs.accelerators[columns.first].astype(np.float64)
@@ -75,13 +79,14 @@ class PackedLevels:
         matrix = _summed(np.concatenate(row), np.concatenate(column), np.concatenate(value), 2 * g + kinds, level + 1)
         aim = np.zeros(level + 1)
         unit = 1.0
-        if gain is None:
+        if gain is None or charge is None:
             aim[level] = 1.0
         else:
-            worth = gain[columns.first]
+            worth, paid = gain[columns.first], charge[columns.first]
             unit = max(float(worth.max()), 1e-300)
-            aim[: g * kinds] = (worth * many[:, None] / unit).ravel()
-            aim[at] = (worth[columns.one, columns.kind] * columns.part_one + worth[columns.other, columns.kind] * columns.part_other) / unit
+            aim[: g * kinds] = ((worth - paid) * many[:, None] / unit).ravel()
+            together = worth[columns.one, columns.kind] * columns.part_one + worth[columns.other, columns.kind] * columns.part_other
+            aim[at] = (together - paid[columns.one, columns.kind]) / unit
         limit = np.concatenate([-low, np.ones(g), self._accelerators.count])
         x, dual, best = maximise(aim, matrix, limit, free=np.array([level]) if gain is None else None)
         found = self._handed_out(columns, x, many, size, kinds, speed, best * stretch if gain is None else best * unit)
@@ -106,9 +111,8 @@ class PackedLevels:
         keep = alike & ((one != other) | (number[one] > 1))
         one, other = one[keep], other[keep]
         a, b = jobs.job_class[first[one]], jobs.job_class[first[other]]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            part_one = np.where(self._rate[first[one]] > 0, self._shared[a, b] / self._rate[first[one]], 0.0)
-            part_other = np.where(self._rate[first[other]] > 0, self._shared[b, a] / self._rate[first[other]], 0.0)
+        part_one = np.where(self._rate[first[one]] > 0, self._kept[a, b], 0.0)
+        part_other = np.where(self._rate[first[other]] > 0, self._kept[b, a], 0.0)
         useful = (part_one > 0) & (part_other > 0) & (part_one + part_other > MORE_THAN_TURNS)
         pair, kind = np.nonzero(useful)
         return _Columns(member, first, one[pair], other[pair], kind, part_one[pair, kind], part_other[pair, kind])
@@ -168,13 +172,12 @@ def _summed(row: Ints, column: Ints, value: Floats, rows: int, columns: int) -> 
     return Sparse(place % rows, place // rows, summed.astype(np.float64), rows, columns)
 
 
-def raise_level_packed(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats, speed: Floats) -> Allocation:
-    """Max-min with pairs; see :class:`PackedLevels`."""
-    return PackedLevels(jobs, throughputs, accelerators, rate).solve(speed)[0]
-
-
-def most_gain_packed(
-    jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats, gain: Floats, floor: Floats | None,
-) -> Allocation:
-    """The largest sum with pairs; see :class:`PackedLevels`."""
-    return PackedLevels(jobs, throughputs, accelerators, rate).gain(gain, floor)
+def best_level(
+    jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, rate: Floats, speed: Floats, objective: Objective, need: Floats | None = None,
+) -> tuple[float, Floats]:
+    """The largest t with pace_j >= need_j t, in pairs where the objective shares, and the worth (J,) of a unit less need."""
+    if objective.sharing:
+        found, worth = PackedLevels(jobs, throughputs, accelerators, rate, objective).solve(speed, need=need)
+        return found.value, worth
+    alone = raise_level(speed, jobs.accelerators, accelerators.count, need=need)
+    return alone.level, alone.worth

@@ -82,6 +82,21 @@ class Throughputs:
                 raise BadInput(f"A throughput of '{list(rate)[bad]}' is not a number of zero or more steps per second; correct it.")
         return cls(tuple(types), tuple(rate), table, loose)
 
+    def kept(self, *, aware: bool = True) -> Floats:
+        """The part (C, C, K) of its rate alone that class c keeps on accelerators shared with class d; 0: not together. BadInput: none known.
+
+        Not ``aware``: the mean over the types on which the two were measured together stands on each of these.
+        """
+        if self.shared is None:
+            raise BadInput(
+                "This policy shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose one without sharing.")
+        alone = self.rate[:, None, :]
+        both = (self.shared > 0) & (self.shared.transpose(1, 0, 2) > 0) & (alone > 0) & (self.rate[None, :, :] > 0)
+        part = np.where(both, self.shared / np.where(alone > 0, alone, 1.0), 0.0)
+        if aware:
+            return part
+        return np.where(both, part.sum(axis=2, keepdims=True) / np.maximum(both.sum(axis=2, keepdims=True), 1), 0.0)
+
     def index(self, name: str) -> int:
         """The row of a class. BadInput with the nearest names."""
         if name in self.classes:
@@ -313,6 +328,17 @@ def rates(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, obje
             f"Job '{jobs.ids[row]}' ({throughputs.classes[int(jobs.job_class[row])]}, {int(jobs.accelerators[row])} accelerators) makes no "
             f"progress on any type of this cluster ({', '.join(accelerators.types)}); measure it there, make it smaller, or leave it out.")
     return rate if objective.aware else np.where(rate > 0, rate.max(axis=1, keepdims=True), 0.0)
+
+
+def paces(found: Allocation, jobs: Jobs, throughputs: Throughputs, rate: Floats, *, aware: bool = True) -> Floats:
+    """Steps/s (J,) that an allocation comes to at ``rate`` (J, K) alone, pairs at the part of it that they keep."""
+    made = (rate * found.share).sum(axis=1)
+    if len(found.pairs):
+        one, other = found.pairs.T
+        kept, a, b = throughputs.kept(aware=aware), jobs.job_class[one], jobs.job_class[other]
+        np.add.at(made, one, (found.pair_share * rate[one] * kept[a, b]).sum(axis=1))
+        np.add.at(made, other, (found.pair_share * rate[other] * kept[b, a]).sum(axis=1))
+    return made
 
 
 def even_rates(rate: Floats, accelerators: Accelerators) -> Floats:

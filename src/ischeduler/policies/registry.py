@@ -24,33 +24,34 @@ _MODULES = {
 }
 ELASTIC = ("sia",)
 """Those that choose how many accelerators an elastic job gets."""
-_BLIND = ("fifo", "max_min_fairness", "max_min_fairness_water_filling", "finish_time_fairness", "min_total_duration", "sjf", "srpt", "hierarchical")
-"""What comes without knowledge of speeds under the bare name, and with it under NAME_perf."""
-_SHARING = (
-    "fifo", "max_min_fairness", "max_min_fairness_water_filling", "finish_time_fairness", "min_total_duration", "max_sum_throughput",
-    "max_sum_throughput_normalized_by_cost", "max_sum_throughput_normalized_by_cost_SLOs",
+_BLIND = (
+    "fifo", "sjf", "srpt", "tiresias", "max_min_fairness", "max_min_fairness_water_filling", "hierarchical", "finish_time_fairness", "min_total_duration",
 )
+"""What comes without knowledge of speeds under the bare name, and with it under NAME_perf."""
+_ONE_FORM = ("isolated", "proportional", "composed", "sia", "gandiva")
+"""Slices are alone and know no speeds; a composition has its inner policies' forms; Sia's jobs share nothing; Gandiva: see below."""
 _ALSO = {
     "las": Objective("max_min_fairness", aware=False), "las_perf": Objective("max_min_fairness"),
     "las_packed": Objective("max_min_fairness", sharing=True), "makespan": Objective("min_total_duration"),
-    "max_sum_throughput": Objective("max_sum_throughput"), "gandiva": Objective("gandiva", sharing=True),
+    "gandiva": Objective("gandiva", aware=False, sharing=True), "gandiva_perf": Objective("gandiva", sharing=True),
+    "gandiva_alone": Objective("gandiva", aware=False), "gandiva_alone_perf": Objective("gandiva"),
 }
 
 
 def _table() -> dict[str, Objective]:
+    """Four forms of each: knowing that types differ or not (NAME_perf, or NAME_agnostic where the bare name knows), in pairs (_packed) or not."""
     table: dict[str, Objective] = {}
     for name in _MODULES:
-        if name in _BLIND:
-            table[name] = Objective(name, aware=False)
-            table[f"{name}_perf"] = Objective(name)
-        else:
-            table[name] = Objective(name)
-            if name.startswith("max_sum_throughput"):
-                head, slo = (name[:-5], "_SLOs") if name.endswith("_SLOs") else (name, "")
-                table[f"{head}_perf{slo}"] = Objective(name)
-        if name in _SHARING:
-            head, slo = (name[:-5], "_SLOs") if name.endswith("_SLOs") else (name, "")
-            table[f"{head}_packed{slo}"] = Objective(name, sharing=True)
+        table[name] = Objective(name, aware=name not in _BLIND)
+        if name in _ONE_FORM:
+            continue
+        head, slo = (name[:-5], "_SLOs") if name.endswith("_SLOs") else (name, "")
+        blind = name in _BLIND
+        table[f"{head}_{'perf' if blind else 'agnostic'}{slo}"] = Objective(name, aware=blind)
+        table[f"{head}_packed{slo}"] = Objective(name, sharing=True)
+        table[f"{head}_packed_agnostic{slo}"] = Objective(name, aware=False, sharing=True)
+        if name.startswith("max_sum_throughput"):
+            table[f"{head}_perf{slo}"] = Objective(name)
     return {**table, **_ALSO}
 
 
@@ -63,7 +64,7 @@ def objective_of(name: str, *, options: Mapping[str, Any] | None = None, **chang
     found = OBJECTIVES.get(name)
     if found is None:
         near = difflib.get_close_matches(name, NAMES, 3)
-        raise BadInput(f"There is no policy '{name}'; {'did you mean ' + ' or '.join(near) if near else 'choose one of ' + ', '.join(NAMES)}?")
+        raise BadInput(f"There is no policy '{name}'; {'did you mean ' + ' or '.join(near) if near else 'choose one of ' + ', '.join(_MODULES)}?")
     return replace(found, options={**found.options, **(options or {})}, **changes)
 
 

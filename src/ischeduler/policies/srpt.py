@@ -4,18 +4,22 @@
     subject to  norm_j(x) >= guard * t*,   t*: the max-min level (:mod:`ischeduler.policies.max_min`), norm_j as there
 
 ``guard`` (option, default 0.3, in [0, 1]): 0 is heterogeneous shortest-remaining-time, which starves long jobs under high load; 1 is
-max-min fairness. ``power`` (option, default 1): how much more a nearly finished job counts. Two linear programmes, O(J K^2) per step.
-The programme with guard 0 is the mean-completion-time heuristic of AlloX's cost in fractional form; the guard is ours.
+max-min fairness. With ``sharing`` pairs count in both programmes. ``power`` (option, default 1): how much more a nearly
+finished job counts. Two linear programmes, O(J K^2) per step. The programme with guard 0 is the mean-completion-time heuristic of AlloX's
+cost in fractional form; the guard is ours.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.max_min import normalised
+from ischeduler.policies.packing import PackedLevels, best_level
 from ischeduler.policies.problem import Accelerators, Allocation, Jobs, Objective, Throughputs, allocation, rates
-from ischeduler.policies.program import most_gain, raise_level
+from ischeduler.policies.program import most_gain
 
 INSIDE = 1.0 - 1e-6
 
@@ -33,9 +37,12 @@ def allocate(
     norm = normalised(jobs, rate, accelerators)
     floor = None
     if guard > 0:
-        level = raise_level(norm, jobs.accelerators, accelerators.count).level
+        level, _ = best_level(jobs, throughputs, accelerators, rate, norm, objective)
         floor = np.full(len(jobs), guard * level * INSIDE)
     # Paces differ by orders of magnitude; only their ratios count.
     gain = jobs.weight[:, None] * (pace / pace.max()) ** power
+    if objective.sharing:
+        packed = PackedLevels(jobs, throughputs, accelerators, rate, objective)
+        return replace(packed.gain(gain, floor, speed=norm), priority=-1.0 / pace.max(axis=1))
     found = most_gain(gain, jobs.accelerators, accelerators.count, speed=norm, floor=floor)
     return allocation(jobs, accelerators, found.share, value=found.level, score=(norm * found.share).sum(axis=1), priority=-1.0 / pace.max(axis=1))

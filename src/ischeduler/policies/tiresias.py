@@ -2,7 +2,8 @@
 
 Service is accelerators times time held. Jobs below the first of ``thresholds_s`` (option, accelerator-seconds, default 3,600 * 8) come
 first, then those below the next, and so on; within a queue first come, first served. A job that has waited ``promote`` (option, default
-8) times as long as it has ever run goes back to the first queue. Running jobs give way. Source: Gu et al., NSDI 2019 (discretised 2D-LAS).
+8) times as long as it has ever run goes back to the first queue. Running jobs give way. With ``sharing`` who finds no room joins a running
+job (:mod:`ischeduler.policies.joining`). Source: Gu et al., NSDI 2019 (discretised 2D-LAS).
 O(J log J + J K).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ischeduler.policies.joining import joined
 from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs, Objective, Throughputs, allocation, rates
 from ischeduler.policies.serve import serve
 
@@ -25,12 +27,13 @@ def allocate(
     promote = float(objective.options.get("promote", 8.0))
     waited = np.maximum(now - jobs.arrived_s - jobs.attained_s, 0.0)
     queue = np.where((jobs.attained_s > 0) & (waited > promote * jobs.attained_s), 0, queue)
-    order = np.lexsort((np.arange(len(jobs)), jobs.arrived_s, queue))
+    order = [int(j) for j in np.lexsort((np.arange(len(jobs)), jobs.arrived_s, queue))]
     held = {job: int(k) for job, k in zip(jobs.ids, jobs.on, strict=True) if k >= 0}
-    share = _in_order([int(j) for j in order], jobs, rate, accelerators, held, not objective.aware)
+    share = _in_order(order, jobs, rate, accelerators, held, not objective.aware)
     rank = np.empty(len(jobs))
     rank[order] = -np.arange(len(jobs), dtype=np.float64)
-    return allocation(jobs, accelerators, share, score=-service, priority=rank)
+    found = allocation(jobs, accelerators, share, score=-service, priority=rank)
+    return joined(found, (j for j in order if not share[j].any()), jobs, throughputs, accelerators, objective)
 
 
 def _in_order(order: list[int], jobs: Jobs, rate: Floats, accelerators: Accelerators, held: dict[str, int], blind: bool) -> Floats:

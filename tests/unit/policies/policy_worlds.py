@@ -105,3 +105,25 @@ def most_sum(gain, size, count, floor, speed):
         limit.append(count[k])
     found = linprog(-gain.ravel(), A_ub=np.array(rows), b_ub=np.array(limit), bounds=(0, None), method="highs")
     return -found.fun if found.status == 0 else float("-inf")
+
+
+def most_sum_in_pairs(income, cost, jobs, table, cluster):
+    """The largest income less cost when every pair of jobs of one size may share accelerators, by HiGHS: no groups, no pair left out."""
+    count, kinds = income.shape
+    pairs = [(a, b) for a in range(count) for b in range(a) if jobs.accelerators[a] == jobs.accelerators[b]]
+    kept = table.on(cluster).kept()
+    n = (count + len(pairs)) * kinds
+    gain, time, room = np.zeros(n), np.zeros((count, n)), np.zeros((kinds, n))
+    for j in range(count):
+        at = slice(j * kinds, (j + 1) * kinds)
+        gain[at] = income[j] - np.where(income[j] > 0, cost[j], 0.0)
+        time[j, at] = 1.0
+        room[:, at] = np.eye(kinds) * jobs.accelerators[j]
+    for p, (a, b) in enumerate(pairs):
+        at = slice((count + p) * kinds, (count + p + 1) * kinds)
+        one, other = kept[jobs.job_class[a], jobs.job_class[b]], kept[jobs.job_class[b], jobs.job_class[a]]
+        gain[at] = np.where((one > 0) & (income[a] > 0) & (income[b] > 0), income[a] * one + income[b] * other - cost[a], -1.0)
+        time[a, at] = time[b, at] = 1.0
+        room[:, at] = np.eye(kinds) * jobs.accelerators[a]
+    found = linprog(-gain, A_ub=np.concatenate([time, room]), b_ub=np.concatenate([np.ones(count), cluster.count]), bounds=(0, None), method="highs")
+    return -found.fun

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from policy_worlds import best_level, most_sum, used, worlds
+from policy_worlds import best_level, most_sum, used, world, worlds
 
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.problem import Accelerators, Job, Jobs, Throughputs, even_rates, rates
@@ -104,3 +104,16 @@ def test_compositions_do_not_nest_and_rules_have_names():
         allocate(jobs, TABLE, CLUSTER, objective_of("composed", options={"within": "composed"}), 0.0)
     with pytest.raises(BadInput, match="'fairness' or 'fifo'"):
         allocate(jobs, TABLE, CLUSTER, objective_of("hierarchical", options={"within": "lottery"}), 0.0)
+
+
+def test_a_level_is_not_promised_beyond_what_the_solution_gives():
+    """A world in which the second level asked for a hair more than the first had left, and no shares came at all."""
+    rng = np.random.default_rng(2475)
+    count = rng.integers(4, 13, int(rng.integers(1, 4)))
+    jobs, table, cluster = world(rng, int(rng.integers(1, 13)), count, sizes=(1, 1, 2, 4), weights=(1.0, 1.0, 5.0), holes=True, entities=2)
+    found = allocate(jobs, table, cluster, "max_min_fairness_water_filling_perf", 60000.0)
+    load, time = used(found, jobs)
+    assert (load <= cluster.count * (1 + 1e-9)).all()
+    assert (time <= 1 + 1e-9).all()
+    first = allocate(jobs, table, cluster, "max_min_fairness_perf", 60000.0)
+    assert found.value == pytest.approx(first.value, rel=1e-6)

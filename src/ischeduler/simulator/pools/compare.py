@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ischeduler.core.errors import BadInput
-from ischeduler.policies.problem import Accelerators, Allocation, Floats, Jobs, Objective, Throughputs
+from ischeduler.policies.problem import Accelerators, Allocation, Jobs, Objective, Throughputs
 from ischeduler.policies.rounds import Rules
 from ischeduler.simulator.pools.results import PoolRun
 from ischeduler.simulator.pools.workload import Workload, check_feasible
@@ -43,22 +43,16 @@ class Asked:
     objective: Objective
     last: Allocation | None = None
 
-    def __call__(self, jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, now: float) -> Floats:
+    def __call__(self, jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, now: float) -> Allocation:
         from ischeduler.policies.registry import allocate
 
         self.last = allocate(jobs, throughputs, accelerators, self.objective, now, self.last)
-        share = self.last.share
-        if len(self.last.pairs):
-            # Pairs are not run together here: each of two gets the half of their accelerators' time.
-            share = share.copy()
-            np.add.at(share, self.last.pairs[:, 0], self.last.pair_share / 2)
-            np.add.at(share, self.last.pairs[:, 1], self.last.pair_share / 2)
-        return share
+        return self.last
 
 
 def simulate_pool(
     policy: str, workload: Workload, throughputs: Throughputs, accelerators: Accelerators, setting: Setting,
-    shares: Callable[[Jobs, Throughputs, Accelerators, float], Floats] | None = None,
+    shares: Callable[[Jobs, Throughputs, Accelerators, float], Allocation] | None = None,
 ) -> PoolRun:  # fmt: skip
     """Run one policy; ``shares`` overrides the registry's policy in the own mode. BadInput when the pool cannot be simulated."""
     check_feasible(workload, throughputs, accelerators)
@@ -82,7 +76,7 @@ def _gavel(policy: str, workload: Workload, throughputs: Throughputs, accelerato
 
 def _own(
     policy: str, workload: Workload, throughputs: Throughputs, accelerators: Accelerators, setting: Setting, began: float,
-    shares: Callable[[Jobs, Throughputs, Accelerators, float], Floats] | None,
+    shares: Callable[[Jobs, Throughputs, Accelerators, float], Allocation] | None,
 ) -> PoolRun:  # fmt: skip
     from ischeduler.policies.registry import objective_of
     from ischeduler.simulator.pools.engine import Pool

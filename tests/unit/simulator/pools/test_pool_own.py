@@ -11,7 +11,7 @@ from pool_worlds import cluster, jobs, table
 
 from ischeduler.core.errors import BadInput
 from ischeduler.policies.placement import Spot, consolidated, nodes_of, place
-from ischeduler.policies.problem import Accelerators
+from ischeduler.policies.problem import Accelerators, Allocation, Jobs, Throughputs, allocation
 from ischeduler.policies.registry import objective_of
 from ischeduler.policies.rounds import Rules, Standing, choose, due, settle
 from ischeduler.simulator.pools.compare import Asked, Setting, isolated_jct_s, simulate_pool
@@ -100,7 +100,11 @@ def test_a_scattered_job_runs_at_its_scattered_throughput() -> None:
     workload = Workload.of([JobRow("wide", "quick", 2, 0.0, 9000.0)], table())
     near = simulate_pool("fifo_perf", workload, table(), cluster(2), Setting(restart_s=0.0)).jct_s[0]
     assert near == pytest.approx(9000 / 16.2)
-    pool = Pool(workload, table(), cluster(1), lambda *_: np.array([[1.0, 0.0, 0.0]]), Rules(restart_s=0.0), np.array([True]))
+
+    def wholly_on_the_first(jobs: Jobs, throughputs: Throughputs, accelerators: Accelerators, now: float) -> Allocation:
+        return allocation(jobs, accelerators, np.array([[1.0, 0.0, 0.0]]))
+
+    pool = Pool(workload, table(), cluster(1), wholly_on_the_first, Rules(restart_s=0.0), np.array([True]))
     pool.run()
     assert pool.jct[0] == pytest.approx(near)  # with one accelerator a node, two nodes are as few as can be
 
