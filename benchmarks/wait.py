@@ -1,4 +1,4 @@
-"""``python -m benchmarks.wait [--trace FILE ...] [--train-until DATE_OR_FRACTION] [--limit N] [--prior] [--json]``: how long jobs will wait.
+"""``python -m benchmarks.wait [--trace FILE ...] [--train-until DATE_OR_FRACTION] [--limit N] [--prior] [--floor] [--json]``: how long jobs will wait.
 
 A file is known by its columns:
 
@@ -7,6 +7,8 @@ A file is known by its columns:
   grow again as time passes. Judged: the 95 % upper bound, the chance of a start within 10 minutes, the median.
 - snapshots of a queue (poll_time, poll_wait_sec, ...): how long pending jobs go on waiting; days drawn by seed 46 and in order of time.
 - the batch system's own estimates (true_start_time, estimate_start_time): how far they are off.
+
+``--floor`` says of snapshots what part of the error is whose: groups that share a fate, the choice of days, the number of days.
 
 Default: the traces of Lonestar6, KTH and Theta, the snapshots of Graham, the estimates of Cedar and Narval beside the project.
 """
@@ -43,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     if asked.prior:
         return _prior(asked.trace or [DATA / name for name in PRIOR])
+    if asked.floor:
+        return _floor(asked.trace or [DATA / DEFAULT[3]], asked)
     metrics: dict[str, Any] = {}
     bars: list[Bar] = []
     try:
@@ -65,6 +69,22 @@ def _prior(paths: Sequence[Path]) -> int:
         print(f"wait: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _floor(paths: Sequence[Path], asked: Any) -> int:
+    from benchmarks.wait_floor import judge_floor
+
+    metrics: dict[str, Any] = {}
+    try:
+        for path in paths:
+            table = _read(path)
+            if not is_snapshots(list(table.columns)):
+                raise BadInput(f"{path} holds no snapshots of a queue (poll_time, poll_wait_sec).")
+            metrics |= judge_floor(table, path.stem, limit=asked.limit, seed=asked.seed, quiet=asked.json)
+    except IschedError as error:
+        print(f"wait: {error}", file=sys.stderr)
+        return 2
+    return finish("wait", metrics, [], as_json=asked.json)
 
 
 def _judged(path: Path, asked: Any) -> tuple[dict[str, Any], list[Bar]]:
@@ -98,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, default=0, help="only the last N jobs of a trace, the first N days of snapshots")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--prior", action="store_true", help="print the prior for new sites, from these traces, and what it loses")
+    parser.add_argument("--floor", action="store_true", help="print what snapshots of a queue could give at best, and what decides it")
     parser.add_argument("--json", action="store_true", help="only the closing line")
     return parser
 

@@ -46,7 +46,7 @@ def judge_snapshots(table: Any, name: str, *, limit: int = 0, seed: int = 7, qui
         shots = read(table)
     except KeyError as error:
         raise BadInput(f"{name} looks like snapshots of a queue and has no column {error.args[0]}.") from error
-    shots = _first_days(shots, limit) if limit else shots
+    shots = first_days(shots, limit) if limit else shots
     if shots.days < LEAST_DAYS:
         raise BadInput(f"{name} holds {shots.days} snapshots; expected {LEAST_DAYS} days or more.")
     metrics: dict[str, Any] = {}
@@ -56,7 +56,7 @@ def judge_snapshots(table: Any, name: str, *, limit: int = 0, seed: int = 7, qui
     return metrics, bars
 
 
-def _first_days(shots: Snapshots, days: int) -> Snapshots:
+def first_days(shots: Snapshots, days: int) -> Snapshots:
     keep = shots.day < days
     return Snapshots(shots.features[keep], shots.names, shots.day[keep], shots.poll_s[keep], shots.wait_s[keep])
 
@@ -82,18 +82,19 @@ def _split(shots: Snapshots, split: str, days: Column, seed: int, quiet: bool, *
         word = "" if method == "ours" else method.lower().replace("'s", "").replace(" ", "_") + "_"
         found |= dict(zip((f"{word}mse_log10", f"{word}within_2x", f"{word}within_3x"), figures, strict=True))
         if method == "ours":
-            found |= _spread(off, shots.day[lesson.asked])
+            found |= spread(off, shots.day[lesson.asked])
     if not quiet:
         _print(split, len(truth), len(days), lines, found)
     return found
 
 
-def lesson_of(shots: Snapshots, days: Column, *, late: bool) -> Lesson:
-    """What may be learned when ``days`` are asked about. ``late``: from all other days and their answers; else only from what lay before."""
+def lesson_of(shots: Snapshots, days: Column, *, late: bool, only: Column | None = None) -> Lesson:
+    """What may be learned when ``days`` are asked about. ``late``: from all other days (or ``only`` some) and their answers; else only from
+    what lay before."""
     test = np.isin(shots.day, days)
     asked = np.flatnonzero(test)
     if late:
-        rows = np.flatnonzero(~test)
+        rows = np.flatnonzero(~test & (np.isin(shots.day, only) if only is not None else True))
         return Lesson(rows, np.log10(np.maximum(1.0, shots.wait_s[rows])), np.ones(len(rows), dtype=bool), asked)
     now = float(shots.poll_s[asked].min())
     rows = np.flatnonzero(shots.day < days.min())
@@ -102,15 +103,16 @@ def lesson_of(shots: Snapshots, days: Column, *, late: bool) -> Lesson:
     return Lesson(rows, np.log10(np.maximum(1.0, np.where(ended, shots.wait_s[rows], seen))), ended, asked)
 
 
-def trees(shots: Snapshots, lesson: Lesson, seed: int) -> Column:
-    """The mean of boosted trees of both losses, with and without the past of earlier snapshots, on other draws of equal jobs."""
+def trees(shots: Snapshots, lesson: Lesson, seed: int, seeds: int | None = None) -> Column:
+    """The mean of boosted trees of both losses, with and without the past of earlier snapshots, on other draws of equal jobs (``seeds`` of
+    them, as a rule :data:`SEEDS`)."""
     group, kind = (_codes(shots, lesson.rows, names) for names in (("account_id", "partition_id_x"), ("account_id", "partition_id_x", "limit_s", "cpu", "gpu")))
     known = [i for i, n in enumerate(shots.names) if n != "account_id"]
     present = [i for i in known if not shots.names[i].startswith(("past_", "started_", "drained_", "used_"))]
     told, goal = [], lesson.log_wait
     if not lesson.ended.all():
         goal = _filled(shots, lesson, present, group, kind, seed)
-    for draw in range(SEEDS):
+    for draw in range(seeds or SEEDS):
         for columns in (known, present):
             for loss in ("regression", "l1"):
                 keep, weight = sampled(group, kind, seed + draw)
@@ -169,7 +171,7 @@ def _account(shots: Snapshots, lesson: Lesson) -> Column:
     return np.where(np.isnan(told), np.median(lesson.log_wait), told)
 
 
-def _spread(off: Column, day: Column, draws: int = 500) -> dict[str, float]:
+def spread(off: Column, day: Column, draws: int = 500) -> dict[str, float]:
     """A 90 % interval of the error by drawing the test's days anew: how much the choice of days decides."""
     days = np.unique(day)
     sums = np.array([(np.sum(off[day == d] ** 2), np.sum(day == d)) for d in days])

@@ -18,6 +18,7 @@ pytest.importorskip("pandas", reason="pandas is not installed")
 import pandas as pd
 from benchmarks import wait_pending
 from benchmarks.wait import main
+from benchmarks.wait_floor import common, groups_of
 from benchmarks.wait_pending import KEPT, lesson_of, sampled
 from benchmarks.wait_snapshots import by_seed, chronological, read
 
@@ -83,6 +84,43 @@ def test_snapshots_are_judged_on_both_splits(
     for split in ("seed46", "chronological"):
         assert told["metrics"][f"queue_{split}_mse_log10"] < told["metrics"][f"queue_{split}_constant_median_mse_log10"] / 4
         assert {f"queue_{split}_mse_log10", f"queue_{split}_within_2x"} <= set(told["bars"])
+
+
+def test_the_floor_says_whose_the_error_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here every account has a day's luck that nothing foretells, and its jobs differ little: nearly all of the error is common to groups."""
+    monkeypatch.setattr(wait_pending, "SEEDS", 1)
+    monkeypatch.setattr(wait_pending, "TREES", replace(wait_pending.TREES, rounds=60, columns=0.5))
+    table = snapshots()
+    luck = np.random.default_rng(5).uniform(-1, 1, (DAYS, 8))
+    day = (table["poll_time"] - table["poll_time"].min()).dt.days
+    table["poll_wait_sec"] *= 10 ** luck[day, table["account_id"]]
+    path = tmp_path / "queue.csv"
+    table.to_csv(path, index=False)
+    assert main(["--floor", "--trace", str(path), "--json"]) == 0
+    told = {k.removeprefix("queue_"): v for k, v in closing(capsys)["metrics"].items()}
+    assert told["groups"] == DAYS * 8
+    assert told["test_groups"] == 3 * 8
+    assert told["common_share"] > 0.8
+    assert told["mse_log10_oracle"] == pytest.approx(told["mse_log10"] * (1 - told["common_share"]))
+    assert told["mse_log10"] > 0.2 > told["mse_log10_oracle"]
+    assert told["mse_log10_p05"] < told["mse_log10"] < told["mse_log10_p95"]
+    assert {"mse_log10_from_5_days", "mse_log10_from_10_days", "mse_log10_from_21_days", "mse_log10_folds", "mse_log10_fold_4"} <= set(told)
+    assert main(["--floor", "--trace", str(trace_file(tmp_path))]) == 2
+    assert "holds no snapshots" in capsys.readouterr().err
+
+
+def test_what_is_common_to_groups_is_their_mean_error() -> None:
+    assert common(np.array([1.0, -1.0, 2.0, 2.0]), np.array([0, 0, 1, 1])) == pytest.approx(2.0)
+    shots = read(snapshots())
+    rows = np.flatnonzero(shots.day == 3)
+    assert len(np.unique(groups_of(shots, rows))) == 8
+
+
+def test_learning_from_some_days_only() -> None:
+    shots = read(snapshots())
+    lesson = lesson_of(shots, np.array([4, 5]), late=True, only=np.array([1, 5, 9]))
+    assert set(shots.day[lesson.rows]) == {1, 9}
+    assert set(shots.day[lesson.asked]) == {4, 5}
 
 
 def test_estimates_are_judged_by_their_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,17 +70,22 @@ class Estimators:
 
     def needs(
         self, workload: Workload, cluster: Cluster, partition: Partition, node_type: NodeType, resources: Resources,
-        snapshot: QueueSnapshot | None, now: float, probe: Probe | None = None,
+        snapshot: QueueSnapshot | None, now: float, probe: Probe | None = None, deadline: float | None = None,
     ) -> Needs:
-        """Everything, each None where nobody can say; the notes tell which and why. Never raises for an estimator."""
+        """Everything, each None where nobody can say; the notes tell which and why. Never raises for an estimator.
+
+        ``deadline`` (epoch seconds): when the training shall be done; the wait then tells the chance of a start in time for it.
+        """
         request = self._request(workload, cluster, partition, node_type, resources, snapshot, now, probe)
         notes: dict[str, None] = dict.fromkeys(self.registry.problems)
         ask = lambda quantity: self._ask(request, quantity, notes)  # noqa: E731
         step, startup, checkpoint = ask("step_time"), ask("startup"), ask("checkpoint")
         memory = ask("gpu_memory") if resources.gpus_per_node else None
+        run = self._run(request, step, startup, checkpoint, notes) if workload.samples else None
+        if deadline is not None and run is not None:
+            request = replace(request, options={**request.options, "start_by_s": deadline - run.p50})
         return Needs(
-            step_time=step, startup=startup, checkpoint=checkpoint,
-            run=self._run(request, step, startup, checkpoint, notes) if workload.samples else None,
+            step_time=step, startup=startup, checkpoint=checkpoint, run=run,
             gpu_memory=memory, host_memory=ask("host_memory"), wait=ask("queue_wait"), notes=tuple(notes),
             memory_model=self._line(workload, node_type, memory),
         )

@@ -65,8 +65,8 @@ class SharedQueue:
 class CentrePlanning(Planning):
     """Planning for somebody in a shared process: estimators see nothing that would run that person's code."""
 
-    def _ask(self, places: Sequence[Candidate], scene: Scene, assume: str, now: float) -> dict[CandidateKey, Needs]:
-        return super()._ask([replace(p, workload=harmless(p.workload)) for p in places], scene, assume, now)
+    def _ask(self, places: Sequence[Candidate], scene: Scene, request: PlanRequest, now: float) -> dict[CandidateKey, Needs]:
+        return super()._ask([replace(p, workload=harmless(p.workload)) for p in places], scene, request, now)
 
     def memory_details(self, request: PlanRequest, now: float) -> Any:
         """Card memory part by part."""

@@ -65,7 +65,7 @@ class Planning:
         scene = self._look(request, now)
         accounts, qos = _asked(request, scene)
         places = candidates(request.workload, scene.clusters, accounts=accounts, qos=qos)
-        needs = self._ask(places, scene, request.assume, now)
+        needs = self._ask(places, scene, request, now)
         return [EstimateRow(k.cluster, k.partition, k.node_type, k.batch_size, n) for k, n in needs.items()]
 
     def memory_details(self, request: PlanRequest, now: float) -> tuple[list[MemoryDetail], list[str]]:
@@ -138,15 +138,16 @@ class Planning:
         """Estimates for every place that is open to this workload."""
         accounts, qos = _asked(request, scene)
         open_places = survey(request.workload, scene.clusters, scene.snapshots, accounts=accounts, qos=qos).open
-        return self._ask(open_places, scene, request.assume, now)
+        return self._ask(open_places, scene, request, now)
 
-    def _ask(self, places: Sequence[Candidate], scene: Scene, assume: str, now: float) -> dict[CandidateKey, Needs]:
-        estimators = self._services.estimators(assume)
+    def _ask(self, places: Sequence[Candidate], scene: Scene, request: PlanRequest, now: float) -> dict[CandidateKey, Needs]:
+        estimators, deadline = self._services.estimators(request.assume), parse_goal(request.goal, now).deadline
         if places and places[0].workload.service is not None:
             return {c.key: service_needs(c, self._wait(estimators, c, scene, now)) for c in places}
         return {
             c.key: estimators.needs(
-                c.workload, c.cluster, c.partition, c.node_type, c.resources, scene.snapshots.get(c.cluster.name), now
+                c.workload, c.cluster, c.partition, c.node_type, c.resources, scene.snapshots.get(c.cluster.name), now,
+                deadline=deadline,
             )
             for c in places
         }

@@ -28,7 +28,7 @@ ADVICE: dict[Cause, str] = {
 def explain_run(
     run: Run, now: float, *, snapshot: QueueSnapshot | None = None, better: Plan | None = None, plane_alive: bool = True
 ) -> str:
-    """One to four lines: why, when, what to do."""
+    """One to five lines: why, when, who says so, what to do."""
     lines = _lines(run, now, snapshot, better)
     if not plane_alive and not run.state.ended:
         lines.append("No plane is alive to carry it on: isched plane run (or any isched command takes one look).")
@@ -58,6 +58,7 @@ def _waiting(run: Run, attempt: Attempt, now: float, snapshot: QueueSnapshot | N
         max(0.0, now - since),
         run.plan.segments[0].wait if run.plan.segments else run.plan.wait,
         attempt.expected_start_s,
+        None if run.caps.deadline is None else run.caps.deadline - run.plan.run.p50,
     )
     return list(why_pending(waiting, snapshot, now, better).lines())
 

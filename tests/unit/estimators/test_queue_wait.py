@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.jobs import Resources
 from ischeduler.core.snapshot import NodeCounts, QueuedJob, QueueSnapshot
-from ischeduler.estimators.queuewait.estimator import QueueEstimator, probability_within
+from ischeduler.core.waits import probability_within
+from ischeduler.estimators.queuewait.estimator import QueueEstimator
 from ischeduler.estimators.queuewait.live import live_wait
 from ischeduler.estimators.queuewait.past import past_waits, weighted_quantile
 

@@ -17,12 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queue_wait_worlds import UNITS, trace
 
+from ischeduler import __version__
 from ischeduler.core.cluster import Partition
 from ischeduler.core.errors import BatchUnavailable
 from ischeduler.core.jobs import Resources
 from ischeduler.core.snapshot import FinishedJob, NodeCounts, QueuedJob, QueueSnapshot
+from ischeduler.estimators.queuewait import model
 from ischeduler.estimators.queuewait.estimator import QueueEstimator
 from ischeduler.estimators.queuewait.live import live_wait
+from ischeduler.estimators.queuewait.model import train
 from ischeduler.estimators.queuewait.prior import LOADS, mixed, prior_wait
 from ischeduler.estimators.queuewait.site import FEWEST, FRESH_S, SiteWaits
 from ischeduler.ports import EstimateRequest
@@ -106,6 +109,38 @@ def test_accounting_that_does_not_answer_leaves_the_answer_as_it_was() -> None:
     assert same_as_before(QueueEstimator(SiteWaits(silent)), 1300)
 
 
+def test_jobs_that_all_came_at_once_teach_nothing_and_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing had started when the last fifth was handed in, so nothing could be calibrated."""
+    _, over = at(1300)
+    came = min(j.start_s for j in over[-FEWEST:])
+    burst = tuple(replace(j, submit_s=came) for j in over[-FEWEST:])
+    tries: list[int] = []
+    monkeypatch.setattr(model, "train", lambda jobs, **more: tries.append(1) or train(jobs, **more))
+    answered = QueueEstimator(site(burst))
+    assert same_as_before(answered, 1300)
+    assert same_as_before(answered, 1300)
+    assert len(tries) == 1
+
+
+def test_the_chance_of_a_start_in_time_for_a_deadline_is_told() -> None:
+    snapshot, over = at(1300)
+    for estimator in (QueueEstimator(site(over)), QueueEstimator()):
+        question = asking(1300, snapshot)
+        by = {s: replace(question, options={**question.options, "start_by_s": snapshot.taken_at + s}) for s in (-60.0, 600.0, 30 * 86400.0)}
+        chances = {s: estimator.foretell(question).started_by(snapshot.taken_at + s).p50 for s in by}
+        assert chances[-60.0] == 0 < chances[600.0] <= chances[30 * 86400.0]
+        for left_s, told in by.items():
+            assert estimator.estimate(told).reason.endswith(f": {chances[left_s]:.0%}")
+        assert "in time for the deadline (within 10m): " in estimator.estimate(by[600.0]).reason
+
+
+def test_who_answered_is_named_with_version_and_age() -> None:
+    snapshot, over = at(1300)
+    told = QueueEstimator(site(over)).estimate(asking(1300, snapshot))
+    assert told.source == "queue@1"
+    assert f"jobs of this partition 0s ago (version {__version__})" in told.reason
+
+
 def test_another_partitions_jobs_teach_nothing() -> None:
     _, over = at(1300)
     assert same_as_before(QueueEstimator(site(tuple(replace(j, partition="gpu") for j in over))), 1300)
@@ -157,6 +192,7 @@ def test_a_cold_start_knows_the_load() -> None:
         return QueueSnapshot("pitzer", 1000.0, (NodeCounts("batch", "cpu", allocated=UNITS),), tuple(jobs))
 
     answers = [QueueEstimator().estimate(asking(0, waiting(n))) for n in (0, 4, 40)]
+    assert all("the prior, what jobs waited elsewhere under such a load, counts 70%" in a.reason for a in answers)
     assert answers[0].p50 < answers[2].p50
     assert answers[1].p90 <= answers[2].p90
     live = live_wait(waiting(40), "batch", None, Resources(nodes=int(JOBS.units[0])), 1000.0)

@@ -40,7 +40,7 @@ def test_a_job_behind_others_is_told_the_nodes_and_its_rank(plans: PlanSet) -> N
     answer = why_pending(waiting, QUEUE, NOW, better=by_tag(plans, "soonest"))
     assert answer.lines() == (
         "PENDING 12m · reason Priority: no idle node in gpudbg (4: 3 allocated, 1 drained); 6 jobs rank above you.",
-        "Expected start in 18m–48m (ours); the batch system says in 1h40.",
+        "Expected start in 18m–48m (ours; within 10 min 12%, within 1 h 97%); the batch system says in 1h40.",
         "Act: nothing needed; pitzer/cpu would be done in 9h00 for $0.756: isched move RUN pitzer/cpu",
     )
     assert answer.passes
@@ -50,6 +50,20 @@ def test_an_unknown_rank_is_not_made_up() -> None:
     queue = replace(QUEUE, jobs=(QueuedJob("7", "gpudbg", "PENDING"), QueuedJob("8", "gpudbg", "PENDING")))
     assert "1 other job waits there" in why_pending(Waiting("Resources", "gpudbg", job_id="7"), queue, NOW).why
     assert "rank" not in why_pending(Waiting("Resources", "gpudbg", job_id="7"), queue, NOW).why
+
+
+def test_who_estimated_the_wait_is_said_with_the_chances_that_are_left() -> None:
+    wait = replace(seconds(60, 1800, 3600), source="queue@1", as_of=NOW - 720, reason="learned from 812 jobs")
+    waiting = Waiting("Priority", "gpudbg", waited_s=720, wait=wait, start_by_s=NOW + 60)
+    answer = why_pending(waiting, None, NOW)
+    assert answer.lines()[1:3] == (
+        "Expected start in 18m–48m (ours; within 10 min 12%, within 1 h 97%, in time for the deadline 2%).",
+        "Ours is of queue@1, 12m ago: learned from 812 jobs.",
+    )
+    late = why_pending(replace(waiting, start_by_s=NOW - 1), None, NOW)
+    assert "in time for the deadline 0%" in late.expected
+    held = why_pending(replace(waiting, text="JobHeldUser"), None, NOW)
+    assert (held.expected, held.source) == ("", "")
 
 
 def test_a_wait_beyond_the_interval_is_admitted() -> None:

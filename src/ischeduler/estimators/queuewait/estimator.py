@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 from ischeduler.core.durations import human
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.jobs import Resources
+from ischeduler.core.waits import HOUR_S, QUICK_S, probability_within
 from ischeduler.estimators.evidence import resources_of
 from ischeduler.estimators.queuewait.live import LiveWait, live_wait
 from ischeduler.estimators.queuewait.past import Waits, past_waits
-from ischeduler.estimators.queuewait.prior import mixed
+from ischeduler.estimators.queuewait.prior import SHARE, mixed
 from ischeduler.estimators.queuewait.site import LearnedWait, SiteWaits
 from ischeduler.ports import EstimateRequest, EstimatorInfo
 
 SOURCE = "queue@1"
-QUICK_S = 600.0
-HOUR_S = 3600.0
 NOTHING_KNOWN_S = (60.0, 3600.0, 86400.0)
 LIVE_WEIGHT = 4.0
 """The live queue counts as much as four fresh past waits."""
@@ -26,7 +25,6 @@ IDLE_WEIGHT = 12.0
 PROBE_SHARE = 0.15
 """Slurm's own guess misses by a factor of 40-60 (mean squared error of log10 wait 2.5-3.2), so it moves the median little."""
 STALE_S = 900.0
-_NARROWEST = 0.01  # equal quantiles still need a slope
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,15 @@ class QueueEstimator:
         self._site = site
 
     def estimate(self, request: EstimateRequest) -> Estimate:
-        """Always answers: with nothing to go by, widely, and says so."""
-        return self.foretell(request).wait
+        """Always answers: with nothing to go by, widely, and says so. The option ``start_by_s`` (epoch seconds) is the last moment at which
+        a start is in time for the user's deadline; the reason then tells that chance, too."""
+        told = self.foretell(request)
+        by_s = request.options.get("start_by_s")
+        if by_s is None:
+            return told.wait
+        left_s = float(by_s) - request.now
+        words = f"in time for the deadline (within {human(left_s)})" if left_s > 0 else "in time for the deadline"
+        return replace(told.wait, reason=f"{told.wait.reason}, {words}: {told.started_by(float(by_s)).p50:.0%}")
 
     def foretell(self, request: EstimateRequest) -> Foretold:
         """The wait and the chances of a start within 10 minutes, an hour, by a deadline."""
@@ -113,16 +118,6 @@ class QueueEstimator:
         return kept[1]
 
 
-def probability_within(wait: Estimate, seconds: float = QUICK_S) -> float:
-    """The chance that a wait is at most that long: log-linear between the quantiles, tails of the same slope."""
-    low, middle, high = (math.log(max(1.0, q)) for q in (wait.p10, wait.p50, wait.p90))
-    middle = max(middle, low + _NARROWEST)
-    high = max(high, middle + _NARROWEST)
-    x = math.log(max(1.0, seconds))
-    left, right, floor = (low, middle, 0.1) if x <= middle else (middle, high, 0.5)
-    return min(0.98, max(0.02, floor + 0.4 * (x - left) / (right - left)))
-
-
 def _told(learned: LearnedWait, request: EstimateRequest) -> Estimate:
     """What a model says; p10 to p90 are calibrated on late labels, the chances come from its classifiers."""
     soon, hour = learned.chance(QUICK_S), learned.chance(HOUR_S)
@@ -145,15 +140,16 @@ def _combined(request: EstimateRequest, past: Waits | None, live: LiveWait | Non
     if live is None:
         assert past is not None
         return _estimate((past.p10, past.p50, past.p90), "history", request, _past_words(past), past.newest)
+    words = live.words if live.prior is None else f"{live.words}; the prior, what jobs waited elsewhere under such a load, counts {SHARE:.0%}"
     if past is None:
-        return _estimate(_cold(live), "live", request, f"{live.words}; no past waits here")
+        return _estimate(_cold(live), "live", request, f"{words}; no past waits here")
     low, middle, high = _cold(live)
     weight = IDLE_WEIGHT if live.idle else LIVE_WEIGHT
     share = weight / (weight + past.weight)
     pairs = ((low, past.p10), (middle, past.p50), (high, past.p90))
     both = [math.exp(share * math.log(max(1.0, a)) + (1 - share) * math.log(max(1.0, b))) for a, b in pairs]
     low, middle, high = min(both[0], low, past.p10), both[1], max(both[2], min(high, past.p90))
-    words = f"{live.words}; {_past_words(past)}; the live queue counts {share:.0%}"
+    words = f"{words}; {_past_words(past)}; the live queue counts {share:.0%}"
     return _estimate((low, max(low, middle), max(middle, high)), "live", request, words)
 
 
@@ -167,7 +163,8 @@ def _estimate(
             words += f" (the queue as seen {human(request.now - snapshot.taken_at)} ago)"
             quantiles = (quantiles[0], quantiles[1], quantiles[2] * 2)
     answer = Estimate(*quantiles, "s", SOURCE, basis=basis, as_of=as_of)
-    return replace(answer, reason=f"{words}; starts within 10 min: {probability_within(answer):.0%}")
+    chances = f"starts within 10 min: {probability_within(answer):.0%}, within 1 h: {probability_within(answer, HOUR_S):.0%}"
+    return replace(answer, reason=f"{words}; {chances}")
 
 
 def _past_words(past: Waits) -> str:

@@ -105,7 +105,8 @@ def train(
 ) -> WaitModel:  # fmt: skip
     """A model of what was known at ``now_s``; calibrated on the last fifth, then grown again on all of it.
 
-    ``capacity`` 0: as seen. ``data`` says in words where the jobs come from. BadInput with fewer than :data:`FEWEST_JOBS` started jobs.
+    ``capacity`` 0: as seen. ``data`` says in words where the jobs come from. BadInput with fewer than :data:`FEWEST_JOBS` started jobs,
+    or fewer than half of that before the fifth that calibrates (all jobs came at once).
     """
     import numpy as np
 
@@ -118,9 +119,12 @@ def train(
     table = of_trace(seen, capacity=capacity, twin=twin)
     first = int(len(seen) * (1 - _HELD_BACK))
     early_s = float(seen.submit_s[first])
-    before = seen.take(slice(0, first))
+    known = labels_at(seen.take(slice(0, first)), early_s)
+    before = int(known.ended.sum())
+    if before < FEWEST_JOBS // 2:
+        raise BadInput(f"{before} jobs had started when the fifth that calibrates was handed in; at least {FEWEST_JOBS // 2} are needed; collect more history.")
     scale = Scale(LEVELS)
-    trial = fit_quantiles(table[:first], labels_at(before, early_s), settings)
+    trial = fit_quantiles(table[:first], known, settings)
     told = scale.ordered(np.column_stack([b.predict(table[first:]) for b in trial]))
     past = past_scores(scale, told, seen.submit_s[first:], seen.start_s[first:], sizes(columns, table[first:]), now_s)
     labels = labels_at(seen, now_s)

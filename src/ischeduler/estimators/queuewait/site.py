@@ -55,6 +55,7 @@ class SiteWaits:
         self._finished, self._owner, self._twin, self._keep = finished, owner, twin, keep
         self._models: dict[tuple[str, str, bool], tuple[float, WaitModel | None]] = {}
         self._jobs: dict[str, tuple[QueueSnapshot, Sequence[FinishedJob]]] = {}
+        self._in_vain: dict[tuple[str, str, bool], float] = {}
 
     def learned(
         self, snapshot: QueueSnapshot, partition: str, units: float, limit_s: float, capacity: float, *, by_gpu: bool, name: str = ""
@@ -63,10 +64,14 @@ class SiteWaits:
         here = [j for j in self._told(snapshot) if j.partition == partition]
         if len(here) < FEWEST or not _everybodys(here, snapshot, partition):
             return None
+        newest = max(j.end_s for j in here)
+        if self._in_vain.get((snapshot.cluster, partition, by_gpu)) == newest:
+            return None
         try:
             return self._answer(snapshot, partition, (units, limit_s, name), capacity, here, by_gpu)
-        except IschedError:
-            return None  # lightgbm or numba is not installed, or too few jobs had started
+        except IschedError:  # lightgbm or numba is not installed, or too few jobs had started
+            self._in_vain[snapshot.cluster, partition, by_gpu] = newest
+            return None
 
     def _told(self, snapshot: QueueSnapshot) -> Sequence[FinishedJob]:
         """Asked for once a snapshot."""
@@ -93,8 +98,8 @@ class SiteWaits:
         last = np.arange(len(jobs)) == len(jobs) - 1
         row = of_trace(jobs, capacity=capacity, twin=self._kernel(), wanted=last)[-1:]
         low, middle, high = (float(w) for w in model.waits_s(row)[0][:3])
-        count, newest = int(model.provenance["started"]), float(model.provenance["now_s"])
-        words = f"learned from {count} jobs of this partition, the newest {human(max(0.0, snapshot.taken_at - newest))} old"
+        age_s = max(0.0, snapshot.taken_at - float(model.provenance["now_s"]))
+        words = f"learned from {model.provenance['started']} jobs of this partition {human(age_s)} ago (version {model.provenance['code']})"
         return LearnedWait(low, middle, high, lambda s: _chance(model, row, s), words, snapshot.taken_at)
 
     def _me(self, snapshot: QueueSnapshot) -> str:
