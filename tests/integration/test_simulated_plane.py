@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ischeduler.batch.simulated import SimulatedBatch
 from ischeduler.batch.simulated_training import SimulatedRuns, TrainingModel
@@ -41,10 +42,11 @@ class Scene:
         self.batch = SimulatedBatch(MACHINE, self.clock, OPTIONS, programs=self.runs.program, requeue=requeue)
         self.runs.batches.append(self.batch)
         self.store = MemoryStore()
-        self.plane = Plane(
-            self.store, {"sim": self.batch}, self.runs, self.clock, Silent(), self.runs, owner="me", holder="test",
-        )  # fmt: skip
+        self.plane = self.new_plane()
         self.plane.delegate(self.run())
+
+    def new_plane(self, **more: Any) -> Plane:
+        return Plane(self.store, {"sim": self.batch}, self.runs, self.clock, Silent(), self.runs, owner="me", holder="test", **more)
 
     def run(self) -> Run:
         span = Estimate.spread(EPOCHS * EPOCH_S, 0.1, "s", "test@1")

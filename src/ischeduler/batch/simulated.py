@@ -16,7 +16,7 @@ from ischeduler.core.errors import BatchUnavailable, SubmitRefused
 from ischeduler.core.jobs import JobRef, JobSpec, JobState, JobStatus, Observation, Probe
 from ischeduler.core.naming import gpus_of_gres, node_type_name
 from ischeduler.core.sizes import MIB
-from ischeduler.core.snapshot import NodeCounts, QueuedJob, QueueSnapshot
+from ischeduler.core.snapshot import FinishedJob, NodeCounts, QueuedJob, QueueSnapshot
 from ischeduler.ports import Clock
 from ischeduler.simulator.engine.admission import refusal, shaped
 from ischeduler.simulator.engine.backfill import will_run
@@ -169,6 +169,12 @@ class SimulatedBatch:
         counts = [self._counts(p, kind) for p in range(len(sim.machine.partitions)) for kind in dict.fromkeys(self._types)]
         return QueueSnapshot(self.name, self._clock.now(), tuple(c for c in counts if c.total), tuple(jobs))
 
+    def finished(self, since_s: float) -> tuple[FinishedJob, ...]:
+        """Jobs that ran and ended after ``since_s`` (epoch seconds), everybody's, as ``sacct`` tells them."""
+        self._enter("finished")
+        told = [(j, j.start_s, j.end_s) for j in self.sim.jobs.values() if j.state.ended]
+        return tuple(self._finished(j, start, end) for j, start, end in told if start is not None and end is not None and end > since_s)
+
     def probe(self, job: JobSpec) -> Probe:
         """As ``sbatch --test-only``: the start by the limits of the jobs that run, without regard to those that wait."""
         self._enter("probe")
@@ -235,8 +241,17 @@ class SimulatedBatch:
         partition, request = self.sim.machine.partitions[job.shape.partition].name, job.request
         return QueuedJob(
             job.job_id, partition, job.raw_state, request.nodes, request.gpus * request.nodes, job.queued_s, job.start_s, job.limit_s,
-            job.priority, job.job_id in self._specs, job.reason,
+            job.priority, job.job_id in self._specs, job.reason, request.user, self._named(job),
         )  # fmt: skip
+
+    def _finished(self, job: Job, start_s: float, end_s: float) -> FinishedJob:
+        partition, request = self.sim.machine.partitions[job.shape.partition].name, job.request
+        gpus = request.gpus * request.nodes
+        return FinishedJob(request.user, self._named(job), partition, job.queued_s, start_s, end_s, job.limit_s, request.nodes, gpus)
+
+    def _named(self, job: Job) -> str:
+        spec = self._specs.get(job.job_id)
+        return spec.name if spec is not None else job.request.name
 
     def _counts(self, partition: int, kind: str) -> NodeCounts:
         sim, pool = self.sim, self.sim.pool
