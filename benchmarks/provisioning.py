@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,13 @@ def _experiment(asked: Any) -> int:
         train, test = _episodes(asked, setting, laws, units)
         if asked.limit:
             train, test = train[: 4 * asked.limit], test[: asked.limit]
-        table = experiment(train, test, setting, seed=asked.seed, networks=asked.networks)
+        if asked.held_out:
+            from benchmarks.provisioning_held_out import held_out_costs
+
+            say = (lambda words: None) if asked.json else print
+            metrics |= held_out_costs(train, test, units, seed=asked.seed, probes=_probes(setting), told=say)
+            continue
+        table = experiment(train, test, setting, seed=asked.seed, effort=_effort(asked), told=_line(asked.json))
         if not asked.json:
             print_table(table, units, setting)
             print_curves(table)
@@ -104,18 +110,17 @@ def _episodes(asked: Any, setting: Setting, laws: Any, units: int) -> tuple[list
 
 
 def experiment(
-    train: Sequence[Evidence], test: Sequence[Evidence], setting: Setting, *, seed: int = 0, networks: bool = False
+    train: Sequence[Evidence], test: Sequence[Evidence], setting: Setting, *, seed: int = 0, effort: Any = None,
+    told: Callable[[str], None] = lambda words: None,
 ) -> Table:
-    """Fit everything on the training episodes and judge it on the others."""
-    probes = 7 if setting.protocol == "mirage" else 13
-    ours = methods.newsvendors(train, seed, probes=probes)
+    """Fit everything on the training episodes and judge it on the others. ``effort``: of the networks' training; None leaves them out."""
+    ours = methods.newsvendors(train, seed, probes=_probes(setting))
     peers = methods.mirage_trees(train, seed)
-    if networks:
+    more: list[Record] = []
+    if effort is not None:
         from benchmarks.provisioning_networks import network_records
 
-        more = network_records(train, test, setting, seed)
-    else:
-        more = []
+        more = network_records(train, test, setting, seed, effort, told)
     hours = setting.segment_s / 3600
     best = next(m for m in ours if m.name == methods.DEPLOYED)
     records = [record(m.name, m.gaps_h(test), hours) for m in (*methods.baselines(), *peers)] + more
@@ -126,6 +131,19 @@ def experiment(
         [record("twin_told_run_times", methods.told_gaps_h(test), hours), record("oracle", methods.oracle_gaps_h(test), hours)],
         [*(m.name for m in peers), *(r.method for r in more)], curves,
     )  # fmt: skip
+
+
+def _probes(setting: Setting) -> int:
+    return 7 if setting.protocol == "mirage" else 13
+
+
+def _effort(asked: Any) -> Any:
+    """How the networks are trained; None without ``--networks``."""
+    if not asked.networks:
+        return None
+    from benchmarks.provisioning_networks import Effort
+
+    return Effort(asked.network_width, asked.network_epochs, asked.network_decisions, asked.network_seeds)
 
 
 def _priced(best: methods.Method, test: Sequence[Evidence], prices: Prices, hours: float) -> Record:
@@ -159,6 +177,11 @@ def _progress(quiet: bool) -> Any:
     return advance
 
 
+def _line(quiet: bool) -> Callable[[str], None]:
+    """Lines on standard error while networks are trained; nothing with ``--json``."""
+    return (lambda words: None) if quiet else (lambda words: print(words, file=sys.stderr, flush=True))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.provisioning", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trace", type=Path, action="append", help="jobs (parquet or csv); more than one with --runtime-model")
@@ -170,8 +193,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--training", type=int, default=0, help="training episodes; default all")
     parser.add_argument("--limit", type=int, default=0, help="only the first so many episodes")
     parser.add_argument("--networks", action="store_true", help="train Mirage's Transformers and the reinforcement learners too (slow)")
+    parser.add_argument("--network-width", type=_count, default=64, help="of the networks' embedding (Mirage's is 512)")
+    parser.add_argument("--network-epochs", type=_count, default=30, help="passes over the training episodes at most")
+    parser.add_argument("--network-decisions", type=_count, default=40_000, help="decisions DQN and PPO learn from")
+    parser.add_argument("--network-seeds", type=_count, default=1, help="trainings of each network, from --seed on")
     parser.add_argument("--chain", type=int, default=0, help="also judge chains of eight segments, so many of them")
     parser.add_argument("--runtime-model", action="store_true", help="judge the run-time law of jobs alive")
+    parser.add_argument("--held-out", action="store_true", help="what the training episodes alone say of the methods, week by week; no bars")
     parser.add_argument("--floor", action="store_true", help="what a run-time law can hope for: laws told of the jobs to come, chance, training")
     parser.add_argument("--stride", type=int, default=6, help="looks between two forecasts")
     parser.add_argument("--rolls", type=int, default=64, help="roll-outs a forecast")
@@ -180,6 +208,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="the closing JSON line alone")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number of at least 1")
+    return int(text)
 
 
 def _sizes(text: str) -> list[int]:

@@ -31,6 +31,12 @@ class Table:
         return next(r for r in self.records if r.method == method)
 
 
+def figures_text(of: Record) -> str:
+    """A record in short: interruption + overlap = sum, in hours."""
+    f = of.figures()
+    return f"{f['interruption_h']:.2f} + {f['overlap_h']:.2f} = {f['sum_h']:.2f} h"
+
+
 def print_table(table: Table, units: int, setting: Setting) -> None:
     """One line a method: all episodes, then by load class."""
     groups = classes(table.of("reactive"))
@@ -74,6 +80,9 @@ def summary(table: Table, units: int) -> dict[str, Any]:
         f = r.figures()
         found |= {f"{r.method}_sum_h": f["sum_h"], f"{r.method}_interruption_h": f["interruption_h"], f"{r.method}_overlap_h": f["overlap_h"]}
         found[f"{r.method}_zero_share"] = f["zero_share"]
+    for r in table.records:
+        if r is not ours:
+            found[f"{r.method}_costs_more_h"] = [round(hours, 4) for hours in difference_h(ours, r)]
     value, low, high = reduction(ours, [table.of("reactive"), table.of("average")])
     full = ours.figures()
     found |= {
