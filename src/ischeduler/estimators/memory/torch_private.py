@@ -3,7 +3,9 @@
 Why private calls at all: a CPU-only wheel aborts when an autograd graph is built on fake 'cuda' tensors, and a CUDA wheel
 without a card takes other code paths than with one. A device made in Python (PrivateUse1) with fake tensors has neither
 problem, but needs CUDA's autocast rules, its fused attention and a few kernels' granularity re-stated. Nothing here computes.
-Verified with the versions in :data:`TESTED`; others are tried, and the answer says so.
+Verified with the versions in :data:`TESTED` (``scripts/torch-matrix``); others are tried, and the answer says so. What this
+package needs of torch beyond its documented interface is :data:`PRIVATE`; a test compares that list with the source and with the
+torch at hand.
 """
 
 from __future__ import annotations
@@ -16,6 +18,19 @@ from functools import cache
 from typing import Any
 
 TESTED = ((2, 12), (2, 13), (2, 14), (2, 15))
+PRIVATE = (
+    "torch._C.DispatchKey", "torch._C.DispatchKeySet", "torch._C._DisableTorchDispatch", "torch._C._ExcludeDispatchKeyGuard",
+    "torch._C._current_graph_task_id", "torch._C._set_throw_on_mutable_data_ptr", "torch.Tensor._is_view",
+    "torch.Tensor._make_subclass", "torch.UntypedStorage._cdata",
+    "torch._subclasses.fake_tensor.FakeTensor", "torch._subclasses.fake_tensor.FakeTensorMode", "torch.cuda.memory._dump_snapshot",
+    "torch.cuda.memory._record_memory_history", "torch.nn.Module._buffers", "torch.nn.Module._parameters",
+    "torch.ops.aten._scaled_dot_product_efficient_attention", "torch.ops.aten._scaled_dot_product_flash_attention",
+    "torch.ops.aten.add.Tensor._overloadpacket", "torch.ops.aten.add._qualified_op_name",
+    "torch.optim.optimizer._foreach_supported_types", "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.utils._python_dispatch._disable_current_modes", "torch.utils._pytree.tree_map",
+    "torch.utils.backend_registration._DummyBackendModule",
+    "torch.utils.backend_registration._setup_privateuseone_for_python_backend", "torch.utils.data._utils.fetch",
+)
 DEVICE = "gpu"
 
 # CUDA's autocast lists; source: aten/src/ATen/autocast_mode.h (AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32).
