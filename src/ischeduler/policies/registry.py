@@ -64,7 +64,8 @@ def objective_of(name: str, *, options: Mapping[str, Any] | None = None, **chang
     found = OBJECTIVES.get(name)
     if found is None:
         near = difflib.get_close_matches(name, NAMES, 3)
-        raise BadInput(f"There is no policy '{name}'; {'did you mean ' + ' or '.join(near) if near else 'choose one of ' + ', '.join(_MODULES)}?")
+        hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(_MODULES)}, or a form of it (as max_min_fairness_packed)."
+        raise BadInput(f"There is no policy '{name}'; {hint}")
     return replace(found, options={**found.options, **(options or {})}, **changes)
 
 

@@ -37,7 +37,7 @@ def rule_of(policy: str) -> str:
     name = policy.removesuffix("_perf").removesuffix("_packed").removesuffix("_SLOs")
     while name and name not in RULES:
         name = name.rpartition("_")[0]
-    return RULES.get(name, f"the policy {policy}")
+    return RULES.get(name, f"the policy {policy}") + ("; two jobs may share accelerators" if "_packed" in policy else "")
 
 
 def why(job: str, run: PoolRun, workload: Workload, rate: np.ndarray, accelerators: Accelerators) -> PoolWhy:
