@@ -25,6 +25,7 @@ from benchmarks.memory_truth import BadTruth, Point, Truth, median, quantile, re
 from benchmarks.report import Bar, finish
 from ischeduler.core.errors import BadInput
 from ischeduler.core.sizes import MIB
+from ischeduler.estimators.memory.calibration import DeviceCalibration, Measured
 from ischeduler.estimators.memory.replay import replayed
 from ischeduler.estimators.memory.spec import TraceSpec
 from ischeduler.estimators.memory.tracer import Tracer
@@ -81,23 +82,42 @@ def device_total(truth: Truth, tracer: Tracer, metrics: Metrics) -> list[Bar]:
     usable = [(p, r) for p in truth.points if (r := traced.of(p.model, p.batch)) is not None]
     points = [p for p, _ in usable]
     beside = [models.measured(p, r) for p, r in usable]
-    pairs: list[tuple[float, float]] = []
-    below = above = 0
-    for one, calibration in zip(beside, models.held_out(points, beside), strict=True):
-        low, middle, high = calibration.quantiles(one.reserved, one.inputs, one.convolution)
-        pairs.append((middle, one.total))
-        below += one.total < low
-        above += one.total > high
-    errors(metrics, "device", pairs)
+    calibrations = models.held_out(points, beside)
+    below, above = _judged(metrics, "device", beside, calibrations)
+    fitted = sorted({(c.searching.searched, c.searching.kept) for c in calibrations})
     metrics |= {
         "device_points": len(points), "device_models": len({p.model for p in points}), "device_excluded": truth.excluded,
-        "device_failures": dict(traced.failures), "device_under_p90": above / len(points),
-        "device_coverage": 1 - (below + above) / len(points),
+        "device_failures": dict(traced.failures), "device_under_p90": above, "device_coverage": 1 - below - above,
+        "device_workspaces_searched_kept": fitted,
     }
+    ruled = [models.by_rules(one) for one in beside]
+    bare = [models.without_workspaces(p, r, one) for (p, r), one in zip(usable, beside, strict=True)]
+    for name, others in (("device_by_rules", ruled), ("device_no_workspaces", bare)):
+        below, above = _judged(metrics, name, others, models.held_out(points, others))
+        metrics |= {f"{name}_under_p90": above, f"{name}_coverage": 1 - below - above}
+    metrics |= {f"device_small_site_{k}": v for k, v in models.small_sites(points, beside).items()}
     metrics["device_coverage_off"] = abs(metrics["device_coverage"] - 0.80)
     _peers(metrics, points, usable)
     return [Bar("device_median_error", 0.03), Bar("device_p90_error", 0.10), Bar("device_under_p90", 0.10),
             Bar("device_coverage_off", 0.05)]
+
+
+def _judged(
+    metrics: Metrics, name: str, beside: Sequence[Measured], calibrations: Sequence[DeviceCalibration]
+) -> tuple[float, float]:
+    """Errors of the middle and the mean width of p10-p90 beside the truth; returns the shares of runs below p10 and above p90."""
+    pairs: list[tuple[float, float]] = []
+    below = above = 0
+    width = 0.0
+    for one, calibration in zip(beside, calibrations, strict=True):
+        low, middle, high = calibration.quantiles(one.reserved, one.inputs, one.borrowers, one.benchmark)
+        pairs.append((middle, one.total))
+        below += one.total < low
+        above += one.total > high
+        width += (high - low) / one.total
+    errors(metrics, name, pairs)
+    metrics[f"{name}_interval_width"] = width / len(beside)
+    return below / len(beside), above / len(beside)
 
 
 def _peers(metrics: Metrics, points: Sequence[Point], usable: Sequence[tuple[Point, Any]]) -> None:

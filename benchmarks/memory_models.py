@@ -7,7 +7,7 @@ import io
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from ischeduler.estimators.memory.calibration import DeviceCalibration, Measured
 from ischeduler.estimators.memory.replay import replayed, tensor_sum
 from ischeduler.estimators.memory.spec import TraceReport, TraceSpec
 from ischeduler.estimators.memory.tracer import Tracer
-from ischeduler.estimators.memory.workspaces import Workspaces, largest_convolution
+from ischeduler.estimators.memory.workspaces import Borrowers, Workspaces, borrowers
 
 K = TypeVar("K")
 TRACED_BATCH, SECOND_BATCH = 16, 32
@@ -99,7 +99,18 @@ def measured(point: Point, report: TraceReport, rules: Workspaces = AT_SITE) -> 
     assert report.log is not None
     reserved = replayed(report.log, point.batch, workspaces=rules).peak_reserved
     inputs = report.inputs_bytes / report.batch * point.batch
-    return Measured(point.truth_mib * MIB, reserved, inputs, largest_convolution(report.log, point.batch))
+    return Measured(point.truth_mib * MIB, reserved, inputs, borrowers(report.log, point.batch), rules.benchmark, point.family)
+
+
+def by_rules(one: Measured) -> Measured:
+    """The same without a family: nothing can be held out, so nothing of the workspaces is fitted."""
+    return replace(one, family="")
+
+
+def without_workspaces(point: Point, report: TraceReport, one: Measured) -> Measured:
+    """The same as if neither cuDNN nor cuBLAS borrowed anything."""
+    assert report.log is not None
+    return replace(one, reserved=replayed(report.log, point.batch).peak_reserved, borrowers=Borrowers(), family="")
 
 
 def held_out(points: Sequence[Point], beside: Sequence[Measured], folds: int = 5) -> list[DeviceCalibration]:
@@ -110,6 +121,41 @@ def held_out(points: Sequence[Point], beside: Sequence[Measured], folds: int = 5
         learn([m for p, m in zip(points, beside, strict=True) if fold[p.family] != number]) for number in range(folds)
     ]
     return [learned[fold[p.family]] for p in points]
+
+
+def small_sites(points: Sequence[Point], beside: Sequence[Measured], sites: int = 30, models: int = 12) -> dict[str, float]:
+    """What a fit of the workspaces does for sites that measured few models: a seeded draw of one model from each of some families.
+
+    Judged on all other families: at how many sites one was used, how often it was better or worse than the rules in the mean
+    relative error (at most 1/2 each), and both errors' means over all sites. Empty where a draw would leave too little.
+    """
+    of_model: dict[str, list[Measured]] = {}
+    of_family: dict[str, set[str]] = {}
+    for point, one in zip(points, beside, strict=True):
+        of_model.setdefault(point.model, []).append(one)
+        of_family.setdefault(point.family, set()).add(point.model)
+    if len(of_family) < 2 * models:
+        return {}
+    source = random.Random(0)
+    used = better = worse = 0
+    sums = [0.0, 0.0]
+    for _ in range(sites):
+        drawn = source.sample(sorted(of_family), models)
+        own = [one for family in drawn for one in of_model[source.choice(sorted(of_family[family]))]]
+        others = [one for one in beside if one.family not in drawn]
+        fitted = learn(own)
+        errors = [_mean_error(c, others) for c in (fitted, learn([by_rules(one) for one in own]))]
+        used += fitted.searching.searched > 0 or fitted.searching.kept > 0
+        better += errors[0] < errors[1]
+        worse += errors[0] > errors[1]
+        sums = [total + error for total, error in zip(sums, errors, strict=True)]
+    return {"count": sites, "fits_used": used, "fits_better": better, "fits_worse": worse,
+            "fitted_mean_error": sums[0] / sites, "by_rules_mean_error": sums[1] / sites}
+
+
+def _mean_error(calibration: DeviceCalibration, beside: Sequence[Measured]) -> float:
+    middles = [calibration.quantiles(one.reserved, one.inputs, one.borrowers, one.benchmark)[1] for one in beside]
+    return sum(min(0.5, abs(middle / one.total - 1)) for middle, one in zip(middles, beside, strict=True)) / len(beside)
 
 
 def parameter_count(report: TraceReport) -> float:

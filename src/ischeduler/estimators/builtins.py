@@ -34,13 +34,20 @@ class BuiltIns:
 
 
 def measured_contexts() -> dict[str, DeviceCalibration]:
-    """What CUDA and its libraries were seen to take on this user's cards (``isched calibrate``), by accelerator."""
-    readable, _ = records()
-    return {
-        r.accelerator: DeviceCalibration(float(r.context_bytes), source=f"isched calibrate, torch {r.torch}")
-        for r in reversed(readable)  # the newest last
-        if r.accelerator and r.context_bytes
-    }
+    """What CUDA and its libraries were seen to take on this user's cards, by accelerator: learned from whole steps
+    (``scripts/measure-accelerator``) where that was done, else the context alone (``isched calibrate``).
+    """
+    found: dict[str, DeviceCalibration] = {}
+    for record in reversed(records()[0]):  # the newest last
+        if record.accelerator and record.memory is not None:
+            found[record.accelerator] = record.memory
+        elif record.accelerator and record.context_bytes and not found.get(record.accelerator, _UNMEASURED).measured:
+            source = f"isched calibrate, torch {record.torch}"
+            found[record.accelerator] = DeviceCalibration(float(record.context_bytes), source=source)
+    return found
+
+
+_UNMEASURED = DeviceCalibration(0.0)
 
 
 def built_ins(

@@ -11,6 +11,7 @@ from estimator_worlds import CARD, CPU, GPU, WORK, request
 from ischeduler.core.errors import BadInput, EstimatorFailed
 from ischeduler.estimators.calibration import record as kept
 from ischeduler.estimators.calibration.record import CalibrationRecord, OperationTime, StepTime
+from ischeduler.estimators.memory.calibration import Behaviour, DeviceCalibration
 from ischeduler.estimators.memory.spec import TraceReport
 from ischeduler.estimators.steptime.devices import CpuCalibration
 from ischeduler.estimators.steptime.estimator import RooflineEstimator
@@ -27,7 +28,7 @@ RECORD = CalibrationRecord(
     operations=(OperationTime("matmul", "forward", "fp32", (1, 8, 8, 8), 1024.0, 768.0, 1e-5),),
     steps=(StepTime("timm:resnet50", 32, "bf16", True, 0.1, 0.2, 0.01, 0.31, 10**9, 2 * 10**9, 3 * 10**9),
            StepTime("timm:vgg16", 128, "fp32", False, failed="out of memory")),
-    provenance={"source": "measured"},
+    provenance={"source": "measured"}, memory=DeviceCalibration(5e8, 1.0, source="a test"),
 )
 ROWS = (OpRow("forward", "elementwise", "fp32", 0.0, 4e9, 50), OpRow("backward", "elementwise", "fp32", 0.0, 8e9, 50))
 REPORT = TraceReport(32, "fake-accelerator", "2.13.0", 10**6, 4 * 10**6, 4 * 10**6, 0, 10**9, 10**9, 10**9, 10**7, operations=ROWS)
@@ -110,3 +111,6 @@ def test_a_measured_context_reaches_the_memory_estimator(tmp_path, monkeypatch) 
     write(CalibrationRecord("a100-40g", "2.13.0", 2.0))
     (found,) = measured_contexts().values()
     assert (found.context_bytes, found.source) == (700.0, "isched calibrate, torch 2.13.0")
+    learned = DeviceCalibration(600.0, 2.0, searching=Behaviour(4.0, 0.5, points=20), source="20 steps")
+    write(CalibrationRecord("v100-32g", "2.11.0", 0.5, memory=learned))
+    assert measured_contexts() == {"v100-32g": learned}  # steps say more than a newer context alone

@@ -23,9 +23,9 @@ from ischeduler.estimators.memory.steplog import ALLOC, FREE, WORK, ConvolutionC
 from ischeduler.estimators.memory.workspaces import (
     CUBLAS_BYTES,
     CUBLAS_HOPPER_BYTES,
+    Borrowers,
     Workspaces,
     generation_of,
-    largest_convolution,
 )
 
 CONV = ConvolutionCall("forward", (8, 64, 56, 56), (64, 64, 3, 3), (8, 64, 56, 56), 1, "fp32")
@@ -80,7 +80,6 @@ def test_convolutions_borrow_a_copy_of_their_tensors_where_tensor_cores_work() -
     assert Workspaces("volta").convolution_bytes(replace(CONV, dtype="fp16")) == IO // 2
     assert Workspaces("ampere").convolution_bytes(replace(CONV, groups=64)) == 0
     assert Workspaces("ampere").convolution_bytes(replace(CONV, weight=(64, 64, 1, 1))) == 0
-    assert largest_convolution(LINES, 16) == 2 * largest_convolution(LINES, 8)
 
 
 def test_workspaces_show_in_the_reserved_bytes_only_while_they_are_borrowed() -> None:
@@ -187,14 +186,14 @@ def test_a_site_learns_its_context_and_its_spread() -> None:
     source = random.Random(3)
     points = [
         Measured(total=(1800 + 1.02 * size) * source.lognormvariate(0.0, 0.02) * MIB, reserved=size * MIB,
-                 inputs=size / 100 * MIB, convolution=size / 10 * MIB)
+                 inputs=size / 100 * MIB, borrowers=Borrowers(size // 10 * MIB))
         for size in range(1000, 21_000, 100)
     ]
     learned = learn(points, "site")
     assert learned.context_bytes == pytest.approx(1800 * MIB, rel=0.1)
     covered = 0
     for point in points:
-        low, middle, high = learned.quantiles(point.reserved, point.inputs, point.convolution)
+        low, middle, high = learned.quantiles(point.reserved, point.inputs, point.borrowers, benchmark=False)
         assert low <= middle <= high
         covered += low <= point.total <= high
     assert 0.75 <= covered / len(points) <= 0.85

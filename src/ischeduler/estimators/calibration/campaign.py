@@ -203,8 +203,9 @@ def _timed(torch: Any, row: StepTime, campaign: Campaign, step: _Step, device: s
     timed = replace(row, forward_s=parts[0], backward_s=parts[1], optimizer_s=parts[2], step_s=whole)
     if not on_card:
         return timed
-    return replace(timed, allocated_bytes=int(torch.cuda.max_memory_allocated()), reserved_bytes=int(torch.cuda.max_memory_reserved()),
-                   device_bytes=device_bytes(torch))
+    peak, held = int(torch.cuda.max_memory_reserved()), device_bytes(torch)
+    at_peak = None if held is None else held - int(torch.cuda.memory_reserved()) + peak  # the search has come and gone
+    return replace(timed, allocated_bytes=int(torch.cuda.max_memory_allocated()), reserved_bytes=peak, device_bytes=at_peak)
 
 
 @contextlib.contextmanager

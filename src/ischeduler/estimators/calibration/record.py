@@ -17,6 +17,7 @@ from typing import Any
 
 from ischeduler.core.codec import from_plain, to_plain
 from ischeduler.core.errors import BadInput, EstimatorFailed
+from ischeduler.estimators.memory.calibration import DeviceCalibration
 from ischeduler.estimators.steptime.coefficients import Coefficients
 from ischeduler.estimators.steptime.devices import CpuCalibration
 
@@ -39,7 +40,7 @@ class OperationTime:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A training step of a model. ``benchmark`` is cudnn.benchmark; memory in bytes, None where the device does not tell.
+    """A training step of a model. ``benchmark`` is cudnn.benchmark; memory in bytes at its peak, None where the device does not tell.
 
     ``failed`` is why there are no times ('out of memory'), '' where there are.
     """
@@ -63,7 +64,8 @@ class CalibrationRecord:
     """``accelerator`` is our key of the card ('' on CPU); ``node_type`` names the node type it speaks for, '' for this CPU model.
 
     ``context_bytes`` is what the driver shows before the first tensor; ``coefficients`` the fitted roofline (JSON of
-    :class:`~ischeduler.estimators.steptime.coefficients.Coefficients`); ``provenance`` says source, licence, command, versions.
+    :class:`~ischeduler.estimators.steptime.coefficients.Coefficients`); ``memory`` how workspaces behave and how far device totals
+    stray, learned from ``steps``; ``provenance`` says source, licence, command, versions.
     """
 
     accelerator: str
@@ -78,6 +80,7 @@ class CalibrationRecord:
     operations: tuple[OperationTime, ...] = ()
     steps: tuple[StepTime, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict[str, str])
+    memory: DeviceCalibration | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str]:

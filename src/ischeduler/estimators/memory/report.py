@@ -8,11 +8,11 @@ from ischeduler.core.estimate import Estimate
 from ischeduler.core.sizes import GIB, MIB, human_size
 from ischeduler.core.workload import Workload
 from ischeduler.estimators.memory.allocator_conf import AllocatorConf
-from ischeduler.estimators.memory.calibration import DeviceCalibration
+from ischeduler.estimators.memory.calibration import SEARCH_SHARE, DeviceCalibration
 from ischeduler.estimators.memory.replay import Parts, allocator_of, replayed
 from ischeduler.estimators.memory.sharding import Sharding, replicated
 from ischeduler.estimators.memory.spec import TraceReport
-from ischeduler.estimators.memory.workspaces import Workspaces, largest_convolution
+from ischeduler.estimators.memory.workspaces import Borrowers, Workspaces, borrowers
 
 CONTEXT_BYTES = (0.5 * GIB, 1.2 * GIB, 1.75 * GIB)
 """p10, p50, p90 of driver context and libraries where nothing was measured (0.3 to 1.75 GB by card, driver and libraries)."""
@@ -20,8 +20,6 @@ SOURCE = "trace@2"
 # p10, p50 and p90 of (truth / traced) by backend, for the reserved part.
 _FACTORS = {"fake-accelerator": (0.97, 1.0, 1.06), "fake-cpu": (0.85, 1.0, 1.25), "keras-torch": (0.85, 1.0, 1.25)}
 _ACTIVATION_FACTORS = (1 / 3, 1.0, 3.0)
-_SEARCH_SHARE = 0.5
-"""Of the largest convolution's images and result: what trying algorithms may add at p90 with ``cudnn.benchmark``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +72,9 @@ def memory_report(
     where = setting or Setting(sharding=Sharding("ddp" if devices > 1 else "", devices))
     trace = _with_knobs(trace, where.conf)
     shared = replicated(trace, where.sharding)
-    workspaces = _workspaces(trace, where)
-    context, quantiles = _quantiles(trace, shared.reserved, workspaces, where)
+    beside = _borrowers(trace)
+    workspaces = _workspaces(trace, shared.reserved, where, beside)
+    context, quantiles = _quantiles(trace, shared.reserved, workspaces, where, beside)
     basis = "trace" if trace.backend in _FACTORS else "analytic"
     return MemoryReport(
         trace.batch, shared.weights, shared.gradients, shared.optimizer, trace.activations_bytes, shared.extra,
@@ -91,22 +90,30 @@ def _with_knobs(trace: TraceReport, conf: AllocatorConf | None) -> TraceReport:
     return replace(trace, reserved_bytes=replayed(trace.log, trace.batch, allocator=allocator_of(conf)).peak_reserved)
 
 
-def _workspaces(trace: TraceReport, where: Setting) -> int:
+def _borrowers(trace: TraceReport) -> Borrowers:
+    return borrowers(trace.log, trace.batch) if trace.log is not None else Borrowers()
+
+
+def _workspaces(trace: TraceReport, reserved: int, where: Setting, beside: Borrowers) -> int:
+    """By the rules, and what the site's convolutions were seen to borrow beyond them."""
     if trace.log is None or trace.backend == "parameters":
         return 0
     memory = replayed(trace.log, trace.batch, allocator=allocator_of(where.conf), workspaces=where.rules)
-    return max(0, memory.peak_reserved - trace.reserved_bytes)
+    rules = max(0, memory.peak_reserved - trace.reserved_bytes)
+    if where.calibration is None or trace.backend != "fake-accelerator":
+        return rules
+    moved = replace(beside, busiest=beside.busiest + reserved - trace.reserved_bytes)  # what sharding moves lives all step long
+    return rules + round(where.calibration.behaviour(where.rules.benchmark).borrowed(reserved + rules, moved))
 
 
 def _quantiles(
-    trace: TraceReport, reserved: int, workspaces: int, where: Setting
+    trace: TraceReport, reserved: int, workspaces: int, where: Setting, beside: Borrowers
 ) -> tuple[Estimate, tuple[float, float, float]]:
     """The context, and p10, p50, p90 of the device total."""
-    convolution = largest_convolution(trace.log, trace.batch) if trace.log is not None else 0
     known = where.calibration
     if known is not None and trace.backend == "fake-accelerator":
         extra = reserved - trace.reserved_bytes
-        low, middle, high = known.quantiles(reserved + workspaces, trace.inputs_bytes, convolution)
+        low, middle, high = known.spread(reserved + workspaces, trace.inputs_bytes, beside, where.rules.benchmark)
         context = known.context_bytes
         estimate = Estimate(context, context, context, "bytes", SOURCE, basis="history", reason=f"measured ({known.source})")
         return estimate, (low + min(0, extra), middle, high)
@@ -117,7 +124,7 @@ def _quantiles(
     else:
         rest = reserved - trace.activations_bytes
         low, middle, high = (rest + f * trace.activations_bytes for f in _ACTIVATION_FACTORS)
-    search = _SEARCH_SHARE * convolution if where.rules.benchmark else 0.0
+    search = SEARCH_SHARE * beside.largest if where.rules.benchmark else 0.0
     return context, (low + context.p10, middle + context.p50, high + search + context.p90)
 
 

@@ -1,6 +1,7 @@
-"""What cuDNN and cuBLAS borrow beside a step's own tensors.
+"""What cuDNN and cuBLAS borrow beside a step's own tensors: the rules, and what a fit scales.
 
-Nothing here is fitted; every rule follows from how the libraries work:
+No rule is fitted; every one follows from how the libraries work (:mod:`~ischeduler.estimators.memory.calibration` fits what
+goes beyond them to a site's own measurements):
 
 - cuBLAS takes one workspace with the first matrix product and keeps it: ``:4096:2:16:8`` (KiB x count), on Hopper and later
   32 MiB (PyTorch, ``CUDABlas.cpp``; CUDA documentation, CUBLAS_WORKSPACE_CONFIG).
@@ -9,7 +10,7 @@ Nothing here is fitted; every rule follows from how the libraries work:
   precision from Volta on; kernels of one point are plain matrix products, depthwise ones have kernels of their own.
 - With ``cudnn.benchmark`` PyTorch tries all algorithms at the first sight of a convolution and then empties its cache
   (``Conv_v7.cpp``, ``Conv_v8.cpp``). While trying, a workspace may take whatever is free, for milliseconds: that is the risk
-  :func:`largest_convolution` measures, and the interval must carry it.
+  which :class:`Borrowers` measures; a fit learns how much of it shows, and the interval must carry the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from ischeduler.estimators.memory.steplog import ConvolutionCall, StepLog
+from ischeduler.estimators.memory.steplog import ALLOC, FREE, ConvolutionCall, StepLog
 
 KIB = 1024
 CUBLAS_BYTES = (4096 * 2 + 16 * 8) * KIB
@@ -37,6 +38,11 @@ def generation_of(accelerator: str) -> str:
     """NVIDIA's architecture by a card's name ('a100-40g' is 'ampere'); '' when the name says nothing."""
     name = accelerator.lower().replace("_", "-")
     return next((word for word, pattern in _GENERATIONS if re.search(pattern, name)), "")
+
+
+def uses_tf32(generation: str) -> bool:
+    """Whether fp32 convolutions of PyTorch's defaults run on tensor cores there."""
+    return (generation or "ampere") in _TF32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +69,37 @@ class Workspaces:
         return _BYTES[call.dtype] * (math.prod(call.images) + math.prod(call.weight) + math.prod(call.result))
 
 
-def largest_convolution(log: StepLog, batch: int) -> int:
-    """Bytes of images and result of the largest convolution over more than one point: the scale of the search's risk."""
-    sizes = (
-        _BYTES.get(c.dtype, 4) * (math.prod(c.images) + math.prod(c.result))
-        for c in (call.at_batch(batch) for call in log.convolutions) if math.prod(c.weight[2:]) > 1
-    )
-    return max(sizes, default=0)
+@dataclass(frozen=True, slots=True)
+class Borrowers:
+    """Bytes that say how much a step's convolutions may borrow beyond the rules; of ungrouped ones over more than one point.
+
+    ``largest`` is the most that images and result of one of them take; ``busiest`` the most that is allocated while one runs.
+    """
+
+    largest: int = 0
+    busiest: int = 0
+
+
+def borrowers(log: StepLog, batch: int) -> Borrowers:
+    """The borrowers of a step at that batch; ValueError where the log does not hold for it."""
+    scales = [_scale(call.at_batch(batch)) for call in log.convolutions]
+    if not any(scales):
+        return Borrowers()
+    sizes: dict[int, int] = {}
+    live = busiest = 0
+    for kind, identity, size_bytes in log.events(batch):
+        if kind == ALLOC:
+            sizes[identity] = size_bytes
+            live += size_bytes
+        elif kind == FREE:
+            live -= sizes.pop(identity, 0)
+        elif identity >= 0 and scales[identity]:
+            busiest = max(busiest, live)
+    return Borrowers(max(scales), busiest)
+
+
+def _scale(call: ConvolutionCall) -> int:
+    """Bytes of images and result; 0 of a plain product or a grouped convolution, which have kernels that borrow nothing."""
+    if call.groups > 1 or math.prod(call.weight[2:]) <= 1:
+        return 0
+    return _BYTES.get(call.dtype, 4) * (math.prod(call.images) + math.prod(call.result))
