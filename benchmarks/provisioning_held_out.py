@@ -40,11 +40,10 @@ def held_out_costs(
         rows = {name: signed_gaps(parts, lambda rest, g=g: (g, *cheapest(g[:, :, rest]))) for name, g in gaps.items()}
         rows["cheaper_of_blend_and_twin"] = signed_gaps(parts, lambda rest: _of_two(gaps["blend"], gaps["twin"], rest))
         for slack in SLACKS:
-            rows[f"blend_within_{slack:.0%}"] = signed_gaps(parts, lambda rest, s=slack: (gaps["blend"], *cheapest(gaps["blend"][:, :, rest], s)))
+            rows[f"blend_within_{100 * slack:g}_percent"] = signed_gaps(parts, lambda rest, s=slack: (gaps["blend"], *cheapest(gaps["blend"][:, :, rest], s)))
         for name, gap in rows.items():
             low, high = _interval(np.abs(gap) - np.abs(rows["blend"]), starts[judged], seed)
-            more, busy = float((np.abs(gap) - np.abs(rows["blend"])).mean()), gap[heavy[judged]]
-            pair = [float(np.maximum(busy, 0).mean()), float(np.maximum(-busy, 0).mean())] if len(busy) else [0.0, 0.0]
+            more, pair = float((np.abs(gap) - np.abs(rows["blend"])).mean()), _pair(gap[heavy[judged]])
             found |= {f"{way}_{name}_h": float(np.abs(gap).mean()), f"{way}_{name}_heavy_h": pair, f"{way}_{name}_more_h": [more, low, high]}
             told(f"  {name:<26}{np.abs(gap).mean():>6.2f}  than blend {more:+.2f} [{low:.2f}, {high:.2f}]  heavy {pair[0]:.2f} + {pair[1]:.2f}")
     return {f"n{units}_{k}": v for k, v in (found | _hindsight(train, test, makers, gaps, told)).items()}
@@ -62,11 +61,21 @@ def _hindsight(train: Sequence[Evidence], test: Sequence[Evidence], makers: Mapp
         costs = np.abs(gap).mean(axis=2)
         best = np.unravel_index(costs.argmin(), costs.shape)
         for kind, (w, q) in (("tuned", cheapest(gaps[name])), ("hindsight", (int(best[0]), int(best[1])))):
-            busy = gap[w, q, heavy] if heavy.any() else np.zeros(1)
-            pair = [float(np.maximum(busy, 0).mean()), float(np.maximum(-busy, 0).mean())]
+            pair = _pair(gap[w, q, heavy])
             found |= {f"{kind}_{name}_h": float(costs[w, q]), f"{kind}_{name}_level": float(GRID[q]), f"{kind}_{name}_heavy_h": pair}
             told(f"  {name:<18}{kind:<10}{WINDOWS[w]:>3}{GRID[q]:>6.2f}{costs[w, q]:>7.2f}  {pair[0]:.2f} + {pair[1]:.2f}")
+    told("validation: blend, level by level (sum, heavy interruption + overlap)")
+    window = cheapest(gaps["blend"])[0]
+    for q in range(0, len(GRID), 3):
+        gap = after["blend"][window, q]
+        found[f"blend_level_{GRID[q]:.2f}_h"] = [float(np.abs(gap).mean()), *_pair(gap[heavy])]
+        told("  {:.2f}{:>8.2f}  {:.2f} + {:.2f}".format(GRID[q], *found[f"blend_level_{GRID[q]:.2f}_h"]))
     return found
+
+
+def _pair(gaps: NDArray[np.float64]) -> list[float]:
+    """Mean interruption and overlap, nothing where there are none."""
+    return [float(np.maximum(gaps, 0).mean()), float(np.maximum(-gaps, 0).mean())] if len(gaps) else [0.0, 0.0]
 
 
 def gap_table(episodes: Sequence[Evidence], tables: Sequence[Quantiles]) -> Quantiles:

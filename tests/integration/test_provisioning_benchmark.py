@@ -132,6 +132,7 @@ def test_held_out_weeks_tell_a_good_forecast_from_a_bad_one():
         assert low <= more <= high < 0
         assert found[f"n2_{way}_cheaper_of_blend_and_twin_h"] == pytest.approx(found[f"n2_{way}_twin_h"])
         assert found[f"n2_{way}_blend_more_h"] == [0, 0, 0]
+    assert len(found["n2_blend_level_0.53_h"]) == 3
     assert found["n2_hindsight_blend_h"] <= found["n2_tuned_blend_h"]
     assert any("60 training episodes" in line for line in lines)
 
