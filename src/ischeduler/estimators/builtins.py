@@ -35,7 +35,7 @@ class BuiltIns:
 
 def measured_contexts() -> dict[str, DeviceCalibration]:
     """What CUDA and its libraries were seen to take on this user's cards, by accelerator: learned from whole steps
-    (``scripts/measure-accelerator``) where that was done, else the context alone (``isched calibrate``).
+    (``isched calibrate --models``) where that was done, else the context alone (``isched calibrate``).
     """
     found: dict[str, DeviceCalibration] = {}
     for record in reversed(records()[0]):  # the newest last

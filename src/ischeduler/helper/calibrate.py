@@ -83,6 +83,10 @@ def _of_card(name: str, seconds: float, folder: Path | None, say: Say) -> Calibr
     say(f"measuring {name} for about {seconds:.0f} s")
     record = calibrate_accelerator(card, seconds)
     rows = [o for o in record.operations if o.dtype == "fp32"]
+    before = kept.standing(record, folder)
+    if before is not None and before.steps:
+        say("the longer calibration of this card, with whole models, stays in its place")
+        record = before
     return Calibration(
         card.name, "accelerator", _best(rows, "matmul"), _best(rows, "conv"), max((o.bytes / o.seconds for o in rows), default=0.0),
         min((o.seconds for o in rows), default=0.0), record.torch, record.driver, record.cuda, "", record.measured_at,

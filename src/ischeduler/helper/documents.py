@@ -41,6 +41,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     from ischeduler.estimators.plugins.publish import Published
     from ischeduler.helper.backup import Copy
     from ischeduler.helper.calibrate import Calibration
+    from ischeduler.helper.calibrate_models import ModelCalibration
     from ischeduler.helper.daemon import DaemonInfo
     from ischeduler.helper.doctor import Check
     from ischeduler.helper.estimator_report import EstimatorReport
@@ -79,7 +80,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "logs": {"run_id": str, "path": str, "text": str},
         "report": {"report": Report},
         "estimator-report": {"report": EstimatorReport},
-        "calibrate": {"calibrations": list[Calibration]},
+        "calibrate": {"calibrations": list[Calibration], "models": ModelCalibration | None},
         "profile-scaled": {"profile": ScaledProfile},
         "profile": {"profile": HistoryRecord, "epoch_time_s": float | None},
         "clusters": {"clusters": list[Cluster]},

@@ -41,7 +41,8 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What to measure; ``steps`` after three to warm up. ``histories`` is a folder for the allocator's event histories."""
+    """What to measure; ``steps`` after three to warm up. ``histories`` is a folder for the allocator's event histories, ``command`` what to
+    name in the record."""
 
     models: tuple[str, ...] = MODELS
     batches: tuple[int, ...] = BATCHES
@@ -50,12 +51,13 @@ class Campaign:
     steps: int = 20
     operations: Operations | None = None
     histories: Path | None = None
+    command: str = "scripts/measure-accelerator"
 
     def configurations(self) -> Iterator[Configuration]:
-        """All rows; on a CPU cudnn.benchmark means nothing, so leave one of both."""
-        for model in self.models:
-            for batch in self.batches:
-                for precision in self.precisions:
+        """All rows, every model early, so that a deadline leaves few of all; on a CPU cudnn.benchmark means nothing, so leave one of both."""
+        for batch in self.batches:
+            for precision in self.precisions:
+                for model in self.models:
                     for benchmark in self.benchmark:
                         yield Configuration(model, batch, precision, benchmark)
 
@@ -84,7 +86,7 @@ def run(
             operations += measure(campaign.operations or long_list(), precision, device, deadline=deadline)
         say(f"{len(operations)} operations so far")
     driver, cuda = (driver_version(), str(torch.version.cuda or "")) if device == "cuda" else ("", "")
-    provenance = {"source": "measured on the device named", "command": "scripts/measure-accelerator", "licence": "Apache-2.0"}
+    provenance = {"source": "measured on the device named", "command": campaign.command, "licence": "Apache-2.0"}
     if left:
         provenance["left_out"] = f"{left} configurations: no time"
     return CalibrationRecord(

@@ -145,6 +145,14 @@ def write(record: CalibrationRecord, folder: Path | None = None) -> Path:
     return path
 
 
+def standing(record: CalibrationRecord, folder: Path | None = None) -> CalibrationRecord | None:
+    """The record of the same device and software that is kept already; None where there is none, or none that can be read."""
+    try:
+        return read((folder or user_folder()) / record.file_name)
+    except BadInput:
+        return None
+
+
 def records(folders: Iterable[Path] | None = None) -> tuple[list[CalibrationRecord], list[str]]:
     """(readable records, newest first; sentences about files that are damaged)."""
     found: list[CalibrationRecord] = []
