@@ -41,6 +41,8 @@ REACHED = ("slurmrest", "tapis", "agent")
 """Kinds of batch systems behind a network."""
 LEASE_TTL_S = 60.0
 FINISHED_SINCE_S, FINISHED_AGE_S = 7 * 86400.0, 6 * 3600.0
+FINISHED_FEW, FINISHED_FEW_AGE_S = 1000, 900.0
+"""While accounting tells of few jobs it is asked more often: a new site soon has enough to learn from, and the answer is short."""
 POOL_UNKEPT_S = 20.0
 """A pool that nobody has looked at for so long, and a tenth of its round, has no keeper now."""
 TICK_FROM_JOB_S = 300.0
@@ -422,11 +424,12 @@ class Services:
             return ()
         path, now = self.settings.state_dir / f"finished-{name}.json", self.clock.now()
         kept = read_json(path)
-        if kept and 0 <= now - kept["at"] < age_s:
-            return tuple(from_plain(FinishedJob, j) for j in kept["jobs"])
-        found = ask(now - FINISHED_SINCE_S)
-        if found:
-            write_json(path, {"at": now, "jobs": [to_plain(j) for j in found]})
+        told = tuple(from_plain(FinishedJob, j) for j in kept["jobs"]) if kept else ()
+        if kept and 0 <= now - kept["at"] < (age_s if len(told) >= FINISHED_FEW else min(age_s, FINISHED_FEW_AGE_S)):
+            return told
+        # Accounting that is silent for a while does not unsay what it has told.
+        found = tuple(ask(now - FINISHED_SINCE_S)) or tuple(j for j in told if j.end_s >= now - FINISHED_SINCE_S)
+        write_json(path, {"at": now, "jobs": [to_plain(j) for j in found]})
         return found
 
     def sync(self, name: str, *, like: str | None = None) -> Cluster:
