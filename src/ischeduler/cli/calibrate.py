@@ -24,11 +24,13 @@ def calibrate(
     """Measure this computer's processors and accelerator for ten seconds; estimates of step times use it."""
     from ischeduler.helper.calibrate import calibrate as measure
 
-    found, whole = measure(seconds, node_type, say=output.note), None
     if models:
-        from ischeduler.helper.calibrate_models import calibrate_models
+        from ischeduler.helper.calibrate_models import calibrate_models, check
 
-        whole = calibrate_models(minutes, say=output.note)
+        check(minutes)
+        found, whole = measure(seconds, node_type, say=output.note), calibrate_models(minutes, say=output.note)
+    else:
+        found, whole = measure(seconds, node_type, say=output.note), None
     if as_json:
         output.document("isched.calibrate/1", {"calibrations": [to_plain(c) for c in found], "models": None if whole is None else to_plain(whole)})
         return

@@ -105,6 +105,18 @@ def fitted(record: CalibrationRecord, device: Device, report_of: ReportOf, say: 
     return record
 
 
+def check(minutes: float) -> None:
+    """BadInput or EstimatorFailed, one sentence, where the long calibration cannot begin."""
+    if not 1.0 <= minutes <= LONGEST_MIN:
+        raise BadInput(f"The long calibration cannot take {minutes:g} minutes; give between 1 and {LONGEST_MIN:g}.")
+    try:
+        import torch
+    except ImportError:
+        raise EstimatorFailed("Calibration needs PyTorch; pip install 'ischeduler[torch]'.") from None
+    if not torch.cuda.is_available():
+        raise BadInput("--models measures an accelerator, and PyTorch sees none here; run it in a job on a node that has one.")
+
+
 def calibrate_models(
     minutes: float = 20.0, folder: Path | None = None, say: Say = lambda words: None, *, campaign: campaigns.Campaign = ONE_JOB,
     card: Device | None = None, step: campaigns.Runner = campaigns.in_subprocess, report_of: ReportOf | None = None,
@@ -113,16 +125,9 @@ def calibrate_models(
 
     ``card``, ``step`` and ``report_of`` stand for the card, its measurement and the tracing of a step (default: those here).
     """
-    if not 1.0 <= minutes <= LONGEST_MIN:
-        raise BadInput(f"The long calibration cannot take {minutes:g} minutes; give between 1 and {LONGEST_MIN:g}.")
     on = "cuda" if card is None else "cpu"
     if card is None:
-        try:
-            import torch
-        except ImportError:
-            raise EstimatorFailed("Calibration needs PyTorch; pip install 'ischeduler[torch]'.") from None
-        if not torch.cuda.is_available():
-            raise BadInput("--models measures an accelerator, and PyTorch sees none here; run it in a job on a node that has one.")
+        check(minutes)
         card = described(on)
     say(f"measuring models on {card.name} for {minutes:g} min at most")
     found = campaigns.run(campaign, device=on, accelerator=card.name, step=step, say=say, deadline=time.monotonic() + 60 * minutes)
