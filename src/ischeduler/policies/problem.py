@@ -82,12 +82,17 @@ class Throughputs:
                 raise BadInput(f"A throughput of '{list(rate)[bad]}' is not a number of zero or more steps per second; correct it.")
         return cls(tuple(types), tuple(rate), table, loose)
 
+    @property
+    def knows_pairs(self) -> bool:
+        """Whether any two classes were ever measured together."""
+        return self.shared is not None and bool((self.shared > 0).any())
+
     def kept(self, *, aware: bool = True) -> Floats:
         """The part (C, C, K) of its rate alone that class c keeps on accelerators shared with class d; 0: not together. BadInput: none known.
 
         Not ``aware``: the mean over the types on which the two were measured together stands on each of these.
         """
-        if self.shared is None:
+        if self.shared is None or not self.knows_pairs:
             raise BadInput(
                 "This policy shares accelerators between jobs, but no throughput of a pair is known; measure pairs or choose one without sharing.")
         alone = self.rate[:, None, :]

@@ -87,7 +87,7 @@ class Pool:
         none = np.zeros((0, types))
         self.fleet = Fleet(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), none, none.copy(), none.copy(), none.copy(),
                            np.zeros(0), np.zeros(0), np.zeros((0, 2), np.int64), none.copy(), none.copy(), np.zeros(0, np.int64))  # fmt: skip
-        self.kept = self.table.kept() if self.table.shared is not None else None
+        self.kept = self.table.kept() if self.table.knows_pairs else None
         self.nodes = {k: nodes_of(int(c), int(p)) for k, (c, p) in enumerate(zip(self.accelerators.count, self.accelerators.per_node, strict=True))}
         self.capacity = self.accelerators.count.astype(np.int64)
         self.next_arrival = 0

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_worlds import cluster, jobs, table
 
+from ischeduler.core.errors import BadInput
 from ischeduler.policies.problem import Accelerators, Throughputs
 from ischeduler.policies.registry import NAMES, objective_of
 from ischeduler.policies.rounds import Rules, Standing, settle
@@ -138,6 +139,15 @@ def test_promised_pairs_come_to_their_shares() -> None:
         owed = settle(owed, share, np.where(pair_on.max() >= 0, -1, on), rules.round_s, rules)
         pair_owed = settle(pair_owed, pair_share, pair_on, rules.round_s, rules)
     np.testing.assert_allclose(got / rounds, 0.25, atol=0.05)
+
+
+def test_sharing_without_a_measured_pair_is_refused_and_the_rest_runs() -> None:
+    bare = throughputs_of({"v100": {"('even', 1)": {"null": 1.0}}}, "a test")
+    workload = Workload.of([JobRow("a", "even", 1, 0.0, 100.0)], bare)
+    for policy in ("max_min_fairness_packed", "srpt_packed", "gandiva"):
+        with pytest.raises(BadInput, match="no throughput of a pair is known; measure pairs or choose one without sharing"):
+            simulate_pool(policy, workload, bare, Accelerators.of({"v100": 1}), Setting())
+    assert simulate_pool("srpt", workload, bare, Accelerators.of({"v100": 1}), Setting(restart_s=0.0)).jct_s[0] == pytest.approx(100.0)
 
 
 def test_only_who_waits_joins_and_only_where_the_pair_was_measured() -> None:
