@@ -135,10 +135,11 @@ def calibrate_models(
     if not good:
         reasons = sorted({r.failed for r in found.steps}) or ["no time"]
         raise EstimatorFailed(f"No model's step could be measured on {card.name} ({'; '.join(reasons)[:300]}); mend that and run it again.")
-    found = fitted(found, card, report_of or traced(say), say)
     quick = kept.standing(found, folder)
-    if quick is not None:  # what the whole models could not tell
-        found = replace(found, context_bytes=found.context_bytes or quick.context_bytes, coefficients=found.coefficients or quick.coefficients)
+    if quick is not None:  # what the whole models may not tell
+        found = replace(found, context_bytes=quick.context_bytes, coefficients=quick.coefficients)
+    kept.write(found, folder)  # the job may end while it is fitted
+    found = fitted(found, card, report_of or traced(say), say)
     path, memory, times = kept.write(found, folder), found.memory, found.fitted()
     searching = memory.searching if memory is not None else None
     return ModelCalibration(

@@ -80,6 +80,19 @@ def test_what_was_measured_is_learned_and_found_by_the_next_estimate(tmp_path: P
 
 
 @pytest.mark.torch
+def test_a_job_that_ends_while_it_fits_has_lost_no_measurement(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def killed(row: StepTime) -> TraceReport:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_models(5.0, tmp_path, campaign=CAMPAIGN, card=card(), step=step, report_of=killed)
+    (path,) = tmp_path.glob("*.json")
+    assert sum(not r.failed for r in kept.read(path).steps) == 20
+
+
+@pytest.mark.torch
 def test_the_short_and_the_long_calibration_lose_nothing_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     quick = kept.CalibrationRecord(card().name, torch.__version__, 1.0, context_bytes=CONTEXT, coefficients=card().coefficients.to_json())
