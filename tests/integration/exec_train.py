@@ -19,6 +19,7 @@ out, epochs = sys.argv[1], int(sys.argv[2])
 pause_s = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
 ddp = "ddp" in sys.argv
 torch.set_num_threads(1)
+sys.setswitchinterval(float(os.environ.get("TEST_SWITCH_S", "0.005")))
 torch.manual_seed(7)
 if ddp:
     torch.distributed.init_process_group("gloo")

@@ -219,9 +219,13 @@ def torchrun(out: Path, pause_s: float) -> list[str]:
 
 
 def test_two_ranks_stop_together_and_go_on_together(tmp_path: Path) -> None:
-    """torchrun turns exit code 85 into 1; the wrapper still knows. Only rank 0 writes; both resume alike."""
-    with Exec(tmp_path / "a", *torchrun(tmp_path / "straight", 0.0), OMP_NUM_THREADS="1") as run:
-        assert run.finish(120)[0] == 0
+    """torchrun turns exit code 85 into 1; the wrapper still knows. Only rank 0 writes; both resume alike.
+
+    Python's lock is hardly ever passed on in the first run: a Gloo thread that still needs it when the interpreter ends aborts the process.
+    """
+    with Exec(tmp_path / "a", *torchrun(tmp_path / "straight", 0.0), OMP_NUM_THREADS="1", TEST_SWITCH_S="5") as run:
+        code, _, err = run.finish(120)
+        assert code == 0, err[-2000:]
     for attempt, code in ((1, 85), (2, 0)):
         with Exec(tmp_path / "b", *torchrun(tmp_path / "digest", 0.2), attempt=attempt, OMP_NUM_THREADS="1") as run:
             run.await_line("epoch")

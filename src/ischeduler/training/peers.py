@@ -5,7 +5,10 @@ torch is looked up only when the training has loaded it and initialised torch.di
 
 from __future__ import annotations
 
+import pickle
 import sys
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 _CHECK_EVERY_S = 1.0
@@ -18,6 +21,7 @@ class Peers:
     def __init__(self) -> None:
         self._interval_steps = 1
         self._since_steps = 0
+        self._works: deque[Any] = deque(maxlen=4)
 
     @property
     def count(self) -> int:
@@ -44,7 +48,7 @@ class Peers:
         torch = sys.modules["torch"]
         wanted = 1 if not step_s else max(1, min(_MOST_STEPS, int(_CHECK_EVERY_S / step_s)))
         votes = torch.tensor([code, wanted], dtype=torch.int64, device=_device(dist, torch))
-        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        self._await(dist.all_reduce, votes, op=dist.ReduceOp.MAX)
         agreed, self._interval_steps = (int(value) for value in votes.tolist())
         return agreed
 
@@ -53,18 +57,46 @@ class Peers:
         dist = _distributed()
         if dist is None or self.count == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=_device(dist, sys.modules["torch"]))
-        return box[0]
+        torch = sys.modules["torch"]
+        device, first = _device(dist, torch), dist.get_rank() == 0
+        sent = _packed(value, torch, device) if first else None
+        size = torch.tensor([0 if sent is None else len(sent)], dtype=torch.int64, device=device)
+        self._await(dist.broadcast, size, src=0)
+        box = torch.empty(int(size), dtype=torch.uint8, device=device) if sent is None else sent
+        self._await(dist.broadcast, box, src=0)
+        return value if first else _unpacked(box)
 
     def gather(self, value: Any) -> list[Any]:
         """All ranks' values (picklable), in rank order, on every rank."""
         dist = _distributed()
         if dist is None or self.count == 1:
             return [value]
-        values: list[Any] = [None] * self.count
-        dist.all_gather_object(values, value)
-        return values
+        torch = sys.modules["torch"]
+        device = _device(dist, torch)
+        sent = _packed(value, torch, device)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(self.count)]
+        self._await(dist.all_gather, sizes, torch.tensor([len(sent)], dtype=torch.int64, device=device))
+        longest = max(int(size) for size in sizes)
+        boxes = [torch.empty(longest, dtype=torch.uint8, device=device) for _ in range(self.count)]
+        self._await(dist.all_gather, boxes, torch.nn.functional.pad(sent, (0, longest - len(sent))))
+        return [_unpacked(box[: int(size)]) for box, size in zip(boxes, sizes, strict=True)]
+
+    def _await(self, collective: Callable[..., Any], *args: Any, **named: Any) -> None:
+        """Run one collective and keep its handle for a while.
+
+        A Gloo thread that drops the last reference to a tensor takes Python's lock; where the interpreter is ending by then, the process aborts.
+        """
+        work = collective(*args, **named, async_op=True)
+        work.wait()
+        self._works.append(work)
+
+
+def _packed(value: Any, torch: Any, device: Any) -> Any:
+    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8).to(device)
+
+
+def _unpacked(box: Any) -> Any:
+    return pickle.loads(bytes(box.tolist()))
 
 
 def _distributed() -> Any | None:
