@@ -123,12 +123,12 @@ def experiment(
         more = network_records(train, test, setting, seed, effort, told)
     hours = setting.segment_s / 3600
     best = next(m for m in ours if m.name == methods.DEPLOYED)
-    records = [record(m.name, m.gaps_h(test), hours) for m in (*methods.baselines(), *peers)] + more
-    records += [record(m.name, m.gaps_h(test), hours) for m in ours]
-    curves = {(i, o): _priced(best, test, Prices(i, o), hours) for i, o in PRICES}
+    records = [record(m.name, m.outcomes(test), hours) for m in (*methods.baselines(), *peers)] + more
+    records += [record(m.name, m.outcomes(test, setting=setting), hours) for m in ours]
+    curves = {(i, o): record(f"{i}:{o}", best.outcomes(test, Prices(i, o), setting=setting), hours) for i, o in PRICES}
     return Table(
-        records, best, best.name, record("hand_over", best.gaps_h(test, handover=True), hours, CHECKPOINT_S),
-        [record("twin_told_run_times", methods.told_gaps_h(test), hours), record("oracle", methods.oracle_gaps_h(test), hours)],
+        records, best, best.name, record("hand_over", best.outcomes(test, handover=True), hours, CHECKPOINT_S),
+        [record("twin_told_run_times", methods.told_outcomes(test), hours), record("oracle", methods.oracle_outcomes(test), hours)],
         [*(m.name for m in peers), *(r.method for r in more)], curves,
     )  # fmt: skip
 
@@ -144,10 +144,6 @@ def _effort(asked: Any) -> Any:
     from benchmarks.provisioning_networks import Effort
 
     return Effort(asked.network_width, asked.network_epochs, asked.network_decisions, asked.network_seeds)
-
-
-def _priced(best: methods.Method, test: Sequence[Evidence], prices: Prices, hours: float) -> Record:
-    return record(f"{prices.interruption:g}:{prices.overlap:g}", best.gaps_h(test, prices), hours)
 
 
 def _lonestar(path: Path) -> bool:

@@ -15,7 +15,7 @@ from ischeduler.helper.provisioning.collecting import Laws
 from ischeduler.helper.provisioning.evidence import Sight, look_at
 from ischeduler.helper.provisioning.methods import Method, baselines
 from ischeduler.helper.provisioning.setting import DAY_S, Setting
-from ischeduler.helper.provisioning.tuning import decide
+from ischeduler.helper.provisioning.tuning import RETURN_H, decide, replayed
 from ischeduler.plane.provisioners import Prices, Rule
 from ischeduler.simulator.chain import succeed
 
@@ -68,13 +68,13 @@ def walk(
         table = method.forecaster.forecast(seen) if method.forecaster else None
         levels = method.forecaster.levels if method.forecaster else np.empty(0)
         window = method.tuning.window if method.tuning and checkpoint_s is None else 1
-        at = decide(seen, rule, table, levels, window)
-        made = succeed(of, int(of.looks_s[at]), setting.look_s, checkpoint_s)
+        looks, _, of = replayed(seen, decide(seen, rule, table, levels, window), of)
+        made = succeed(of, int(of.looks_s[looks[-1]]), setting.look_s, checkpoint_s)
         if made is None:
             break
         cost, of = made
         interruption += cost.interruption_s / 3600
-        overlap += cost.overlap_s / 3600
+        overlap += cost.overlap_s / 3600 + RETURN_H * (len(looks) - 1)
         lengths.append(cost.segment_s / 3600)
     return Chain(interruption, overlap, len(lengths), float(np.mean(lengths))) if lengths else None
 

@@ -16,7 +16,19 @@ from numpy.typing import NDArray
 from ischeduler.helper.provisioning.evidence import Evidence
 from ischeduler.helper.provisioning.forecasters import BOOSTED_LEVELS, BoostedForecaster, held_out, mean_table
 from ischeduler.helper.provisioning.judge import HEAVY_H
-from ischeduler.helper.provisioning.tuning import BLOCK_S, WINDOWS, Quantiles, at_level, crossing, folds, rolling
+from ischeduler.helper.provisioning.methods import BLENDED
+from ischeduler.helper.provisioning.tuning import (
+    BLOCK_S,
+    KEEPS,
+    RETURN_H,
+    WINDOWS,
+    Quantiles,
+    at_level,
+    crossing,
+    folds,
+    outcomes_of,
+    rolling,
+)
 
 GRID = np.linspace(BOOSTED_LEVELS[0], BOOSTED_LEVELS[-1], 37)
 SLACKS = (0.01, 0.02)
@@ -30,14 +42,19 @@ def held_out_costs(
 ) -> dict[str, Any]:
     """Costs in hours a transition by way of holding out, ``[interruption, overlap]`` of heavy starts, and the best levels in hindsight."""
     makers = {n: _maker(seed, probes, twin) for n, twin in (("newsvendor", False), ("newsvendor_twin", True))}
-    gaps = {n: gap_table(train, t) for n, t in _tables(train, {n: held_out(make, train) for n, make in makers.items()}).items()}
+    tables = _tables(train, {n: held_out(make, train) for n, make in makers.items()})
+    gaps = {n: gap_table(train, t) for n, t in tables.items()}
+    kept = kept_table(train, tables["blend"])
     starts = np.array([e.start_s for e in train])
     heavy = np.array([e.gap[-1] > HEAVY_H for e in train])
     found: dict[str, Any] = {"training_episodes": len(train), "training_heavy_episodes": int(heavy.sum())}
+    found |= {f"pinball_{n}_h": pinball_h(train, t) for n, t in tables.items()}
+    told(f"\n{units} units: pinball loss of the forecasts, hours: " + ", ".join(f"{n} {found[f'pinball_{n}_h']:.3f}" for n in tables))
     for way, parts in (("scattered", folds(starts.tolist())), ("forward", forward(starts))):
         told(f"\n{units} units, {len(train)} training episodes ({heavy.sum()} heavy), {way} weeks held out; hours, 90 % of a bootstrap over weeks")
         judged = np.concatenate([out for _, out in parts])
         rows = {name: signed_gaps(parts, lambda rest, g=g: (g, *cheapest(g[:, :, rest]))) for name, g in gaps.items()}
+        rows["blend_giving_back"] = signed_gaps(parts, lambda rest: _with_keep(kept, rest))
         rows["cheaper_of_blend_and_twin"] = signed_gaps(parts, lambda rest: _of_two(gaps["blend"], gaps["twin"], rest))
         for slack in SLACKS:
             rows[f"blend_within_{100 * slack:g}_percent"] = signed_gaps(parts, lambda rest, s=slack: (gaps["blend"], *cheapest(gaps["blend"][:, :, rest], s)))
@@ -86,6 +103,20 @@ def gap_table(episodes: Sequence[Evidence], tables: Sequence[Quantiles]) -> Quan
     ])  # fmt: skip
 
 
+def kept_table(episodes: Sequence[Evidence], tables: Sequence[Quantiles]) -> Quantiles:
+    """As :func:`gap_table`, of every keep too: shape (windows, levels, keeps, episodes). A start given back makes the gap longer by what it held."""
+    found = []
+    for window in WINDOWS:
+        made = [outcomes_of(of, rolling(t, window), BOOSTED_LEVELS, GRID, KEEPS) for of, t in zip(episodes, tables, strict=True)]
+        found.append(np.stack([gap + np.copysign(RETURN_H * back, gap) for gap, back in made], axis=2))
+    return np.array(found)
+
+
+def _with_keep(kept: Quantiles, rest: NDArray[np.int64]) -> tuple[Quantiles, int, int]:
+    chosen = [(kept[:, :, k], *cheapest(kept[:, :, k, rest])) for k in range(len(KEEPS))]
+    return min(chosen, key=lambda c: float(np.abs(c[0][c[1], c[2], rest]).mean()))
+
+
 def cheapest(gaps: Quantiles, slack: float = 0.0) -> tuple[int, int]:
     """Places of the window and level of least cost (neighbours averaged as in the tuning); with ``slack`` of the lowest level as good but for it."""
     costs = np.abs(gaps).mean(axis=2)
@@ -118,8 +149,17 @@ def _tables(episodes: Sequence[Evidence], boosted: Mapping[str, Sequence[Quantil
 
     twin = [np.stack([at_level(e.twin, LEVELS, q) for q in BOOSTED_LEVELS], axis=1) for e in episodes]
     parts = {"newsvendor": list(boosted["newsvendor"]), "twin": twin, "newsvendor_twin": list(boosted["newsvendor_twin"])}
-    blend = [mean_table([(t[i], BOOSTED_LEVELS) for t in parts.values()]) for i in range(len(episodes))]
-    return {**parts, "blend": blend}
+    def mean(names: Sequence[str]) -> list[Quantiles]:
+        return [mean_table([(parts[n][i], BOOSTED_LEVELS) for n in names]) for i in range(len(episodes))]
+
+    return {**parts, "mean_of_all_three": mean(list(parts)), "blend": mean(BLENDED)}
+
+
+def pinball_h(episodes: Sequence[Evidence], tables: Sequence[Quantiles]) -> float:
+    """The mean pinball loss over all forecasts and levels, hours."""
+    waits = np.concatenate([of.wait[of.asked] for of in episodes])[:, None]
+    over = waits - np.concatenate(tables)
+    return float(np.maximum(BOOSTED_LEVELS * over, (BOOSTED_LEVELS - 1) * over).mean())
 
 
 def _of_two(one: Quantiles, other: Quantiles, rest: NDArray[np.int64]) -> tuple[Quantiles, int, int]:

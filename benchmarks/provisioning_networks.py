@@ -38,6 +38,6 @@ def network_records(
     for number in range(seed, seed + effort.seeds):
         for method in networks(train, number, shape=shape, steps=effort.decisions):
             name = method.name if number == seed else f"{method.name}_seed{number}"
-            found.append(record(name, method.gaps_h(test), setting.segment_s / 3600))
+            found.append(record(name, method.outcomes(test), setting.segment_s / 3600))
             told(f"{name}: {figures_text(found[-1])}")
     return found

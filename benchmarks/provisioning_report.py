@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.report import Bar
 from ischeduler.helper.provisioning.judge import Record, classes, difference_h, reduction
-from ischeduler.helper.provisioning.methods import Method
+from ischeduler.helper.provisioning.methods import STAYING, Method
 from ischeduler.helper.provisioning.setting import Setting
 
 MIRAGE_SUM_H = {1: 1.6, 8: 1.6}
@@ -43,7 +43,7 @@ def print_table(table: Table, units: int, setting: Setting) -> None:
     counts = ", ".join(f"{name} {int(chosen.sum())}" for name, chosen in groups.items())
     print(f"\n{setting.source}, {setting.protocol} protocol, segments of {units} units and {setting.segment_s / 3600:g} h")
     print(f"{len(table.of('reactive').cost)} validation episodes ({counts}); hours: interruption + overlap = sum")
-    head = f"{'method':<22}{'interr.':>9}{'overlap':>9}{'sum':>8}{'zero':>7}{'segment':>9}"
+    head = f"{'method':<22}{'interr.':>9}{'overlap':>9}{'sum':>8}{'zero':>7}{'segment':>9}{'back':>6}"
     print(head + "".join(f"{name:>16}" for name in groups))
     for r in (*table.records, table.handover, *table.bounds):
         f = r.figures()
@@ -53,14 +53,19 @@ def print_table(table: Table, units: int, setting: Setting) -> None:
         mark = " *" if r.method == table.ours else ""
         print(
             f"{r.method + mark:<22}{f['interruption_h']:>9.2f}{f['overlap_h']:>9.2f}{f['sum_h']:>8.2f}{f['zero_share']:>7.2f}"
-            f"{f['segment_h']:>9.1f}{cells}"
+            f"{f['segment_h']:>9.1f}{f['given_back']:>6.2f}{cells}"
         )
-    print("* what is deployed; hand_over uses its forecasts; the last two lines are bounds, not methods")
+    print("back: starts that came too early and were given back, a transition; * what is deployed; hand_over uses its forecasts;")
+    print("the last two lines are bounds, not methods")
     print(f"cost of {table.ours} below others, 95 % paired block bootstrap:")
     for r in table.records:
         if r.method != table.ours:
             more, low, high = difference_h(table.of(table.ours), r)
             print(f"  {r.method:<22}{more:>6.2f} h  [{low:.2f}, {high:.2f}]")
+    print(f"cost of {STAYING}, which gives no start back, below those that are trained:")
+    for name in table.trained_peers:
+        more, low, high = difference_h(table.of(STAYING), table.of(name))
+        print(f"  {name:<22}{more:>6.2f} h  [{low:.2f}, {high:.2f}]")
 
 
 def print_curves(table: Table) -> None:
@@ -79,7 +84,7 @@ def summary(table: Table, units: int) -> dict[str, Any]:
     for r in (*table.records, *table.bounds):
         f = r.figures()
         found |= {f"{r.method}_sum_h": f["sum_h"], f"{r.method}_interruption_h": f["interruption_h"], f"{r.method}_overlap_h": f["overlap_h"]}
-        found[f"{r.method}_zero_share"] = f["zero_share"]
+        found |= {f"{r.method}_zero_share": f["zero_share"], f"{r.method}_given_back": f["given_back"]}
     for r in table.records:
         if r is not ours:
             found[f"{r.method}_costs_more_h"] = [round(hours, 4) for hours in difference_h(ours, r)]
@@ -91,6 +96,8 @@ def summary(table: Table, units: int) -> dict[str, Any]:
         "cost_share_of_baseline": 1 - value, "cost_share_high": 1 - low, "cost_share_low": 1 - high,
         "trained_peers_not_beaten": sum(difference_h(ours, table.of(p))[1] <= 0 for p in table.trained_peers),
     }
+    for name in table.trained_peers:
+        found[f"{name}_costs_more_than_staying_h"] = [round(hours, 4) for hours in difference_h(table.of(STAYING), table.of(name))]
     hand = table.handover.figures()
     found |= {
         "handover_interruption_h": hand["interruption_h"], "handover_overlap_min": 60 * hand["overlap_h"],

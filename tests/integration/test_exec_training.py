@@ -186,6 +186,38 @@ def test_a_successor_that_starts_early_loses_no_step(tmp_path: Path, straight: s
     assert out.read_text() == straight
 
 
+def files_of(run_dir: Path) -> set[str]:
+    """All but checkpoints, which a training that goes on writes."""
+    return {str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if run_dir / "checkpoints" not in path.parents}
+
+
+def test_a_successor_that_starts_too_early_gives_its_allocation_back(tmp_path: Path, straight: str) -> None:
+    """The predecessor trains on; once that one is dead, a successor stays, however early it is."""
+    run_dir, out = tmp_path / "run", tmp_path / "digest"
+    early = {"ISCHED_HANDOVER_S": "60", "ISCHED_KEEP_FROM": f"{time.time() + 86400:.0f}"}
+    with Exec(run_dir, *command(out, 0.2), TEST_EVERY_S="3600") as first:
+        until(lambda: steps_done(first) >= 4)
+        before, step = files_of(run_dir), steps_done(first)
+        fence = (run_dir / "fence").read_bytes()
+        for more in ({}, {"SLURM_PROCID": "0"}):
+            with Exec(run_dir, *command(out), attempt=2, **early, **more) as second:
+                code, printed, said = second.finish()
+            assert (code, printed) == (88, b"")
+            assert [line for line in said.splitlines() if "gives its allocation back" in line]
+        until(lambda: steps_done(first) >= step + 4)
+        assert files_of(run_dir) == before
+        assert (run_dir / "fence").read_bytes() == fence
+        assert first.process.poll() is None
+        for pid in [first.process.pid, *family(first.process.pid)]:
+            os.kill(pid, signal.SIGKILL)
+    spool = run_dir / "events" / "1.0.jsonl"
+    os.utime(spool, (time.time() - 100, time.time() - 100))
+    with Exec(run_dir, *command(out), attempt=2, **early | {"ISCHED_HANDOVER_S": "1"}) as second:
+        assert second.finish()[0] == 0
+    assert {e.token for e in second.events("started")} == {Token(1), Token(2)}
+    assert out.read_text() == straight
+
+
 def test_a_disk_that_fills_up_and_is_freed(tmp_path: Path, small_disk: Path, straight: str) -> None:
     """Full from the start: no claim, no events, no checkpoints, and yet training goes on. Freed: all of it comes."""
     _fill(small_disk)

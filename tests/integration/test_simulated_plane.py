@@ -12,7 +12,9 @@ from ischeduler.core.jobs import Cause, JobState, Resources
 from ischeduler.core.plan import Needs, Plan, Segment
 from ischeduler.core.run import Run, RunState
 from ischeduler.core.workload import Workload
+from ischeduler.plane.attempts import alive_attempts
 from ischeduler.plane.loop import Plane
+from ischeduler.plane.provisioners import Forecast, Informed, Newsvendor
 from ischeduler.simulator.engine.jobs import JobRequest
 from ischeduler.simulator.engine.machine import Machine, SimNode, SimPartition, SimQos
 from ischeduler.simulator.engine.options import PriorityOptions, SchedulerOptions
@@ -129,6 +131,51 @@ def test_where_nothing_is_requeued_the_plane_submits_again() -> None:
     run = scene.drive()
     assert run.state is RunState.COMPLETED, run.message
     assert run.attempts[0].cause is Cause.PREEMPTED
+
+
+class TooSure:
+    """Says that a successor will wait for half an hour, and after one came back too early that it will not; ``keep_s`` as told."""
+
+    def provisioner(self, run: Run, now: float) -> tuple[Informed, str]:
+        living = alive_attempts(run)
+        wrong = not any(a.cause is Cause.RETURNED and a.number > living[0].number for a in run.attempts) if living else True
+        return Keeping(Newsvendor(), Forecast(now, (0.5,), (1800.0 if wrong else 60.0,))), ""
+
+
+class Keeping(Informed):
+    __slots__ = ()
+
+    @property
+    def keep_s(self) -> float:
+        return 300.0
+
+
+class Ahead(Scene):
+    def new_plane(self, **more: Any) -> Plane:
+        return super().new_plane(foresight=TooSure(), **more)
+
+
+def test_a_successor_on_an_empty_cluster_gives_its_allocation_back() -> None:
+    """Its predecessor's segment is as long as it would have been alone, no step is done twice, and another comes in time."""
+    scene = Ahead()
+    run = scene.drive(lambda r: any(a.cause is Cause.RETURNED for a in r.attempts))
+    assert run.state is RunState.RUNNING
+    assert run.attempts[0].state is JobState.RUNNING
+    assert list(scene.runs.directories["r-1"].claims) == [(1, 0)]
+    run = scene.drive()
+    assert run.state is RunState.COMPLETED, run.message
+    stayed = [a for a in run.attempts if a.cause is not Cause.RETURNED]
+    assert len(run.attempts) == len(stayed) + 2
+    for back in (a for a in run.attempts if a.cause is Cause.RETURNED):
+        assert (back.exit_code, back.spool_started) == (88, False)
+        assert back.started_at is not None
+        assert back.keep_from is not None
+        assert back.started_at < back.keep_from
+    assert [a.cause for a in stayed] == [Cause.WALLTIME, Cause.WALLTIME, Cause.FINISHED]
+    assert all((a.ended_at or 0.0) - (a.started_at or 0.0) > LIMIT_S - 300 for a in stayed[:-1])
+    saved = [step for step, _ in scene.runs.directories["r-1"].saved]
+    assert saved == sorted(saved)
+    assert scene.runs.directories["r-1"].finished_by == [(run.attempts[-1].number, 0)]
 
 
 def test_the_same_scene_twice_is_the_same_story() -> None:

@@ -15,6 +15,8 @@ from ischeduler.core.event import Event
 from ischeduler.core.jobs import JobSpec
 from ischeduler.core.run import Run
 
+QUIET_S = 90.0
+"""After so long without a word a predecessor is taken for dead."""
 Token = tuple[int, int]
 """(attempt, restart)."""
 
@@ -116,6 +118,9 @@ class Training:
         if self._token < self._dir.fence:
             self._leave(86, "superseded")
             return
+        if self._too_early():
+            life.end(88)
+            return
         if self._dir.claims.setdefault(self._token, life.job_id) != life.job_id:
             life.end(87)
             return
@@ -123,6 +128,15 @@ class Training:
         self._say("started", job_id=life.job_id, host=life.nodes[0], restart=life.restarts, deadline=life.limit_at_s)
         life.after(model.startup_s, self._resume)
         life.after(model.heartbeat_s, self._beat)
+
+    def _too_early(self) -> bool:
+        """Whether an older attempt trains, and may do so for a while yet."""
+        older = max((t for t in self._dir.claims if t < self._token), default=self._token)
+        keep_from, told = self._life.spec.variables.get("ISCHED_KEEP_FROM"), self._dir.words.get(self._token, "")
+        if older[0] == self._token[0] or keep_from is None or told == "stay" or (told != "return" and self._life.now_s >= float(keep_from)):
+            return False
+        last = next((e for e in reversed(self._dir.spool) if e.token == f"{older[0]}.{older[1]}"), None)
+        return last is not None and last.kind != "exit" and self._life.now_s - last.at <= QUIET_S
 
     def signal(self, name: str) -> bool:
         """Save at the next step's end and leave with 85; before the training has begun there is nothing to save."""

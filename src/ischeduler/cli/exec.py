@@ -13,7 +13,8 @@ app = typer.Typer(rich_markup_mode=None)
 def exec_(command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The training.")]) -> int:
     """Run a training inside a job: forwards signals, heartbeats, measures, scans for out-of-memory, fences older attempts.
 
-    Exit codes: 0 finished, 85 checkpointed before the limit, 86 superseded, 87 doubled submission, else the training's own.
+    Exit codes: 0 finished, 85 checkpointed before the limit, 86 superseded, 87 doubled submission,
+    88 started too early and gave its allocation back, else the training's own.
     """
     from ischeduler.training.wrapper import main
 

@@ -44,6 +44,7 @@ class Cause(StrEnum):
     REFUSED = "refused"
     STALLED = "stalled"
     MOVED = "moved"
+    RETURNED = "returned"
     LOST = "lost"
     UNKNOWN = "unknown"
 

@@ -71,8 +71,10 @@ class Attempt:
     """One batch job of a run. ``number`` is the fencing token's first part; ``key`` the idempotency key.
 
     Three clocks meet here and are never subtracted from one another. The batch system's: ``submitted_at``, ``started_at``,
-    ``ended_at``, ``expected_start_s``. The job's host's: ``spool_started_at``, ``heard_at``, ``progressed_at``. The plane's:
+    ``ended_at``, ``expected_start_s``, ``keep_from``. The job's host's: ``spool_started_at``, ``heard_at``, ``progressed_at``. The plane's:
     all others. ``last_try_at`` is when the submission was sent whose answer is not known yet, else None.
+    ``keep_from``: a job that starts earlier while its predecessor runs gives its allocation back (None: it stays whenever it starts);
+    ``told``: what it was told since, while it waited (``stay`` or ``return``, '' nothing).
     ``ending`` says why the plane itself is ending the attempt ('' when it is not); ``nudged_at`` when it last said so.
     ``start_step``, ``step`` and ``checkpoint_step`` count steps of the whole run. Of a service: ``ready_at`` is when it was first
     ready (the job's host's clock), ``serving`` whether it is, ``endpoint`` its ``host:port``, ``service_restarts`` its restarts in the job,
@@ -104,6 +106,8 @@ class Attempt:
     restarts: int = 0
     start_step: int = 0
     expected_start_s: float | None = None
+    keep_from: float | None = None
+    told: str = ""
     spool_started: bool = False
     node_type: str = ""
     raw_state: str = ""
@@ -173,5 +177,6 @@ class Run:
 
     @property
     def attempt(self) -> Attempt | None:
-        """The newest attempt."""
-        return self.attempts[-1] if self.attempts else None
+        """The newest attempt that did not give its allocation back: what the run's fate hangs on."""
+        stayed = (a for a in reversed(self.attempts) if a.cause is not Cause.RETURNED)
+        return next(stayed, None)

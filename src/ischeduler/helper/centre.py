@@ -256,7 +256,7 @@ class Centre:
     def log_tail(self, user: str, run: Run, attempt: int | None = None, lines: int = 200) -> str:
         """The last lines that an attempt printed."""
         numbers = [a.number for a in run.attempts]
-        wanted = attempt if attempt is not None else (numbers[-1] if numbers else None)
+        wanted = attempt if attempt is not None else (run.attempt.number if run.attempt else None)
         if wanted not in numbers:
             said = f"attempt {attempt}" if attempt is not None else "any attempt yet"
             raise NotFound(f"run {run.id} does not have {said}.")

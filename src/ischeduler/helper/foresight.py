@@ -77,7 +77,8 @@ class LiveForesight:
         """The rule of the settings with the newest forecast, and what was wrong at the last look; reactive where nothing is known."""
         living = alive_attempts(run)
         waiting = sum(a.state is not JobState.RUNNING for a in living)
-        if not living or len(living) - waiting > 1 or waiting >= self._pending_max or living[0].cluster not in self._services.batches:
+        enough = waiting >= self._pending_max and not any(_on_call(a) for a in living)
+        if not living or len(living) - waiting > 1 or enough or living[0].cluster not in self._services.batches:
             return REACTIVE, ""
         attempt = living[0]
         gpus = attempt.resources.gpus_per_node * attempt.resources.nodes
@@ -108,7 +109,7 @@ class LiveForesight:
         if self._model is not None:
             from ischeduler.helper.provisioning.live import forecast
 
-            return forecast(self._model, snapshot, self._finished(place, attempt), attempt, now)
+            return forecast(self._model, _without(snapshot, run), self._finished(place, attempt), attempt, now)
         if self._kind == "quantile":
             return self._estimated(attempt, run, snapshot, now)
         own = [a.job_id for a in run.attempts if a.job_id]
@@ -132,6 +133,17 @@ class LiveForesight:
 
     def _finished(self, place: _Place, attempt: Attempt) -> tuple[FinishedJob, ...]:
         return self._services.finished_jobs(place.cluster, age_s=min(6 * 3600.0, max(60.0, attempt.resources.walltime_s)))
+
+
+def _on_call(attempt: Attempt) -> bool:
+    """Whether it waits, and gives its start back where a new wait would be short: then forecasts are still asked for."""
+    return attempt.state is not JobState.RUNNING and attempt.keep_from is not None
+
+
+def _without(snapshot: QueueSnapshot, run: Run) -> QueueSnapshot:
+    """The queue as a successor would find it if the one that gives its start back had done so."""
+    own = {a.job_id for a in alive_attempts(run) if _on_call(a)}
+    return replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.job_id not in own)) if own else snapshot
 
 
 def _trained(settings: Settings) -> TrainedProvisioner | None:

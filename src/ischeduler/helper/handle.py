@@ -95,7 +95,7 @@ class RunHandle:
         """Where an attempt's output is. NotFound when the run has no such attempt."""
         run = self._session.owned_run(self.id)
         numbers = [a.number for a in run.attempts]
-        wanted = attempt if attempt is not None else (numbers[-1] if numbers else None)
+        wanted = attempt if attempt is not None else (run.attempt.number if run.attempt else None)
         if wanted not in numbers:
             said = f"attempt {attempt}" if attempt is not None else "any attempt yet"
             raise NotFound(f"run {self.id} does not have {said}; isched status {self.id} lists them.")

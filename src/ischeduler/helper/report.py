@@ -10,6 +10,7 @@ from ischeduler.core.durations import format_slurm
 from ischeduler.core.estimate import Estimate
 from ischeduler.core.event import Event
 from ischeduler.core.history import HistoryRecord
+from ischeduler.core.jobs import Cause
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.core.sizes import GIB
 from ischeduler.plane.availability import Availability, availability
@@ -98,10 +99,14 @@ def _span(attempt: Attempt, now: float) -> float | None:
     return max(0.0, end - attempt.started_at)
 
 
+def _stayed(run: Run) -> list[Attempt]:
+    return [a for a in run.attempts if a.cause is not Cause.RETURNED]
+
+
 def wait_s(run: Run) -> float | None:
-    """Seconds that jobs of the run waited in queues, in all; None before the first start."""
+    """Seconds that jobs of the run waited in queues, in all, those that gave their allocation back left out; None before the first start."""
     waits = [
-        max(0.0, a.started_at - a.submitted_at) for a in run.attempts if a.started_at is not None and a.submitted_at is not None
+        max(0.0, a.started_at - a.submitted_at) for a in _stayed(run) if a.started_at is not None and a.submitted_at is not None
     ]
     return sum(waits) if waits else None
 
@@ -112,7 +117,7 @@ def next_flags(run: Run, used_s: float | None) -> tuple[str, ...]:
     if run.progress.peak_rss_bytes:
         need = run.progress.peak_rss_bytes * MARGIN
         flags.append(f"--mem={math.ceil(need / GIB)}G" if need > GIB else f"--mem={math.ceil(need / 2**20 / 64) * 64}M")
-    started = [a for a in run.attempts if a.started_at is not None]
+    started = [a for a in _stayed(run) if a.started_at is not None]
     if used_s and len(started) == 1:
         flags.append(f"--time={format_slurm(_rounded(used_s * MARGIN))}")
     elif len(started) > 1:

@@ -129,7 +129,7 @@ def _ended(run: Run) -> list[str]:
             head,
             NOTHING if run.state is RunState.COMPLETED else "Act: isched submit again when wanted; its checkpoints are kept.",
         ]
-    causes = [a.cause for a in run.attempts if a.cause is not None]
+    causes = [a.cause for a in run.attempts if a.cause is not None and a.cause is not Cause.RETURNED]
     story = "isched logs RUN and isched events RUN tell the story"
     advice = ADVICE.get(causes[-1], story) if causes else story
     last = next((a for a in reversed(run.attempts) if a.oom_text or a.exit_reason), None)

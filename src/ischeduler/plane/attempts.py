@@ -13,7 +13,7 @@ FAILURES = frozenset({
     Cause.OUT_OF_MEMORY, Cause.GPU_OUT_OF_MEMORY, Cause.NODE_FAILURE, Cause.USER_ERROR, Cause.STALLED, Cause.LOST, Cause.UNKNOWN,
 })
 """Causes that count against ``Caps.max_failures``."""
-_NEUTRAL = frozenset({Cause.MOVED, Cause.PREEMPTED, Cause.REFUSED, Cause.SUPERSEDED})
+_NEUTRAL = frozenset({Cause.MOVED, Cause.PREEMPTED, Cause.REFUSED, Cause.RETURNED, Cause.SUPERSEDED})
 
 
 def alive(attempt: Attempt) -> bool:
@@ -71,6 +71,11 @@ def progressed(run: Run, attempt: Attempt) -> bool:
 def saved_and_leaving(attempt: Attempt) -> bool:
     """The training has saved and left; only the batch job's own end is still to come."""
     return alive(attempt) and attempt.exit_reason in ("checkpointed", "left") and attempt.job_id is not None and not attempt.ending
+
+
+def returned(run: Run, since: int = 0) -> tuple[Attempt, ...]:
+    """Attempts beyond that number whose job started too early and gave its allocation back."""
+    return tuple(a for a in run.attempts if a.number > since and a.cause is Cause.RETURNED)
 
 
 def failure_streak(run: Run) -> int:

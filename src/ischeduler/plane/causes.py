@@ -16,7 +16,7 @@ from ischeduler.plane.attempts import speaks
 from ischeduler.plane.policy import Policy
 from ischeduler.plane.services import is_service
 
-MORE_TO_DO, SUPERSEDED, DOUBLED = 85, 86, 87
+MORE_TO_DO, SUPERSEDED, DOUBLED, RETURNED = 85, 86, 87, 88
 REFUSED, NEVER_SENT = "refused", "never sent"
 """Exit reasons of attempts that never became a job."""
 _HOST_OOM = re.compile(
@@ -50,7 +50,7 @@ def settled(attempt: Attempt, now: float, policy: Policy) -> bool:
         return False
     if attempt.exit_reason or attempt.state not in (JobState.FAILED, JobState.COMPLETED):
         return True
-    if attempt.exit_code in (MORE_TO_DO, SUPERSEDED, DOUBLED) or attempt.finished:
+    if attempt.exit_code in (MORE_TO_DO, SUPERSEDED, DOUBLED) or _gave_back(attempt) or attempt.finished:
         return True
     return now - ended_at >= policy.evidence_s
 
@@ -80,9 +80,16 @@ def classify(run: Run, attempt: Attempt) -> Why:
         return Why(_ENDINGS[attempt.ending], f"ended by the plane ({attempt.ending})")
     if attempt.exit_code in (SUPERSEDED, DOUBLED) or attempt.exit_reason == "superseded":
         return Why(Cause.SUPERSEDED, "it met a newer attempt, or another job of the same attempt")
+    if _gave_back(attempt):
+        return Why(Cause.RETURNED, "it started before it was needed and gave its allocation back")
     if attempt.reason == ROUND_OVER:
         return Why(Cause.MOVED, ROUND_OVER)
     return _from_state(attempt) or _from_memory(attempt) or _from_limit(attempt) or _from_code(run, attempt)
+
+
+def _gave_back(attempt: Attempt) -> bool:
+    """Its wrapper leaves before it says a word; a training that was asked for no such thing may use that exit code for its own ends."""
+    return attempt.exit_code == RETURNED and attempt.keep_from is not None and not attempt.spool_started
 
 
 def _done(run: Run, attempt: Attempt) -> bool:

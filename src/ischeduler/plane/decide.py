@@ -13,7 +13,7 @@ from dataclasses import replace
 from ischeduler.core.jobs import Cause, JobState
 from ischeduler.core.run import Attempt, Run, RunState
 from ischeduler.plane.actions import Action, Note, Notify, RaiseFence, ReadLog, RecordHistory, Replan
-from ischeduler.plane.attempts import alive_attempts, all_understood, by_key, by_number, change, used_s
+from ischeduler.plane.attempts import alive_attempts, all_understood, by_key, by_number, change, returned, used_s
 from ischeduler.plane.causes import classify, oom_in, settled, wants_log
 from ischeduler.plane.evidence import records
 from ischeduler.plane.inputs import (
@@ -35,7 +35,7 @@ from ischeduler.plane.inputs import (
 )
 from ischeduler.plane.observe import absorb_observation, absorb_query_failure
 from ischeduler.plane.policy import DEFAULT, Policy
-from ischeduler.plane.provisioners import REACTIVE
+from ischeduler.plane.provisioners import REACTIVE, Informed
 from ischeduler.plane.pursue import absorb_submit_failure, absorb_submitted, pursue
 from ischeduler.plane.reactions import end_as, react, unanswered
 from ischeduler.plane.reschedule import absorb_amended, adopt, answer
@@ -130,13 +130,26 @@ def reconcile(run: Run, now: float, policy: Policy = DEFAULT, provisioner: Provi
     actions += more
     run = _show(run, now, policy)
     run = _between(run, now, policy)
-    run, more = pursue(run, now, policy, provisioner.submit_at(run, now) if alive_attempts(run) else None)
+    keep_s = provisioner.keep_s if isinstance(provisioner, Informed) else None
+    run, more = pursue(run, now, policy, _succeed_at(run, now, provisioner), keep_s)
     run = _show(run, now, policy)
     run, closing = _close(run, now)
     actions += [*more, *closing]
     if run.replan_reason:
         actions.append(Replan(run.replan_reason))
     return run, (*_notes(before, run), *actions)
+
+
+def _succeed_at(run: Run, now: float, provisioner: Provisioner) -> float | None:
+    """When the successor is to be queued. What came back too early was queued on a forecast that was wrong: a newer one is waited for."""
+    living = alive_attempts(run)
+    if not living:
+        return None
+    if isinstance(provisioner, Informed) and provisioner.forecast is not None:
+        back = [a.ended_seen_at for a in returned(run, living[0].number) if a.ended_seen_at is not None]
+        if back and provisioner.forecast.as_of <= max(back):
+            return None
+    return provisioner.submit_at(run, now)
 
 
 def _understand(run: Run, now: float, policy: Policy) -> Decision:

@@ -65,7 +65,7 @@ def _seen(
 
 def _reopens(run: Run, attempt: Attempt) -> bool:
     newest = run.attempt
-    return run.verdict is None and not run.state.ended and newest is not None and newest.number == attempt.number
+    return run.verdict is None and not run.state.ended and newest is not None and newest.number <= attempt.number
 
 
 def _reopened(run: Run, attempt: Attempt) -> Run:

@@ -9,13 +9,15 @@ from typing import Any
 
 from ischeduler.core.jobs import JobState
 from ischeduler.core.run import Attempt, Run, RunState
-from ischeduler.plane.actions import Action, Note, Prepare, RaiseFence, Submit
+from ischeduler.plane.actions import Action, Control, Note, Prepare, RaiseFence, Submit
 from ischeduler.plane.attempts import (
+    alive,
     alive_attempts,
     all_understood,
     by_key,
     change,
     progressed,
+    returned,
     saved_and_leaving,
     spent,
     token,
@@ -23,8 +25,11 @@ from ischeduler.plane.attempts import (
 from ischeduler.plane.causes import REFUSED
 from ischeduler.plane.inputs import SubmitFailed, Submitted
 from ischeduler.plane.policy import Policy
+from ischeduler.plane.provisioners import RETURNS_MAX
+from ischeduler.plane.provisioners.rules import segment_of
 from ischeduler.plane.reactions import end_as
 from ischeduler.plane.reestimate import training_left
+from ischeduler.plane.renewal import is_pilot
 from ischeduler.plane.reschedule import RESCHEDULE
 from ischeduler.plane.segments import job_spec, least_s, next_walltime_s
 from ischeduler.plane.services import LEAST_SEGMENT_S, failed_attempts, hung, hung_words, is_service, outlasts
@@ -74,15 +79,36 @@ def absorb_submit_failure(run: Run, failed: SubmitFailed, now: float, policy: Po
     return replace(run, not_before=now + wait_s, message=f"waits {wait_s:.0f} s: {failed.message}")
 
 
-def pursue(run: Run, now: float, policy: Policy, succeed_at: float | None) -> tuple[Run, tuple[Action, ...]]:
-    """Create the next attempt when there is to be one, and send what is written down and not sent yet."""
+def pursue(
+    run: Run, now: float, policy: Policy, succeed_at: float | None, keep_s: float | None = None
+) -> tuple[Run, tuple[Action, ...]]:
+    """Create the next attempt when there is to be one, and send what is written down and not sent yet.
+
+    ``keep_s``: how long before its predecessor's end a successor may start and stay, None: at any time.
+    """
     if run.verdict is not None or run.cancel_requested:
         return run, ()
     notes: tuple[Action, ...] = ()
     if _wanted(run, now, policy, succeed_at):
-        run, notes = _create(run, now, policy)
+        run, notes = _create(run, now, policy, keep_s)
     run, actions = _send(run, now)
-    return run, notes + actions
+    run, words = _tell(run, now, keep_s)
+    return run, notes + actions + words
+
+
+def _tell(run: Run, now: float, keep_s: float | None) -> tuple[Run, tuple[Action, ...]]:
+    """Tell a successor that waits whether it stays if it starts now, where that is no longer what it was told last."""
+    living = alive_attempts(run)
+    if keep_s is None or len(living) < 2 or living[0].state is not JobState.RUNNING or living[0].started_at is None:
+        return run, ()
+    waiting, end = living[-1], living[0].started_at + living[0].resources.walltime_s
+    if waiting.keep_from is None or waiting.job_id is None or waiting.state is not JobState.PENDING or waiting.ending:
+        return run, ()
+    knows = waiting.told or ("stay" if now >= waiting.keep_from else "return")
+    word = "stay" if now >= end - keep_s else "return"
+    if word == knows:
+        return run, ()
+    return change(run, waiting.number, told=word), (Control(token(waiting), word),)
 
 
 def _wanted(run: Run, now: float, policy: Policy, succeed_at: float | None) -> bool:
@@ -91,8 +117,8 @@ def _wanted(run: Run, now: float, policy: Policy, succeed_at: float | None) -> b
     living = alive_attempts(run)
     if not living:
         return all_understood(run)
-    newest = living[-1]
-    if newest.ending or run.query_failures:
+    newest, last = living[-1], run.attempts[-1]
+    if newest.ending or run.query_failures or (not alive(last) and last.cause is None):
         return False
     due = succeed_at is not None and succeed_at <= now
     if newest.state is not JobState.RUNNING:
@@ -134,7 +160,7 @@ def _too_early(run: Run, now: float) -> bool:
     return run.not_before is not None and now < run.not_before
 
 
-def _create(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, ...]]:
+def _create(run: Run, now: float, policy: Policy, keep_s: float | None) -> tuple[Run, tuple[Action, ...]]:
     if is_service(run) and run.caps.deadline is not None and run.caps.deadline - now < LEAST_SEGMENT_S:
         return end_as(run, RunState.COMPLETED, "served to the end that was asked for", now), ()
     ceiling_s, problem = _room(run, now)
@@ -147,6 +173,7 @@ def _create(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, ..
         resources=replace(plan.resources, walltime_s=next_walltime_s(run, ceiling_s)), batch_size=plan.workload.batch,
         grad_accum=plan.workload.grad_accum, created_at=now, start_step=run.progress.checkpoint_step,
         step=run.progress.checkpoint_step, checkpoint_step=run.progress.checkpoint_step, cost_rate=rate,
+        keep_from=_keep_from(run, keep_s),
     )
     later = run.replan_after if run.replan_after is not None else now + policy.replan_first_s
     run = replace(run, attempts=(*run.attempts, attempt), not_before=None, replan_after=later)
@@ -157,10 +184,19 @@ def _create(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, ..
     return replace(run, message=hung_words(silent)), (Note("attempt", {**where, "why": hung_words(silent)}),)
 
 
+def _keep_from(run: Run, keep_s: float | None) -> float | None:
+    """When the next attempt may start and stay; None where it always may: nothing runs before it, or enough others gave back already."""
+    segment = segment_of(run)
+    if keep_s is None or segment is None or is_service(run) or is_pilot(run):
+        return None
+    before = alive_attempts(run)[-1]
+    return None if saved_and_leaving(before) or len(returned(run, before.number)) >= RETURNS_MAX else segment[1] - keep_s
+
+
 def _room(run: Run, now: float) -> tuple[float, str]:
     """The longest walltime that the caps still allow, or why none is."""
     caps, ceiling_s = run.caps, math.inf
-    if (failed_attempts(run) if is_service(run) else len(run.attempts)) >= caps.max_attempts:
+    if (failed_attempts(run) if is_service(run) else len(run.attempts) - len(returned(run))) >= caps.max_attempts:
         return 0.0, f"the cap of {caps.max_attempts} attempts is reached: {run.message}"
     if caps.deadline is not None:
         ceiling_s = caps.deadline - now

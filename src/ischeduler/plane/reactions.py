@@ -34,12 +34,15 @@ def end_as(run: Run, state: RunState, message: str, now: float) -> Run:
 
 
 def react(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
-    """The run after an attempt's end was understood. Only the newest attempt leads to another; success counts for any."""
+    """The run after an attempt's end was understood. Only the newest attempt that stayed leads to another; success counts for any."""
     if attempt.cause is None or run.verdict is not None:
         return run
     newest = run.attempt
-    if attempt.cause is not Cause.FINISHED and (newest is None or newest.number != attempt.number or run.cancel_requested):
+    if attempt.cause is Cause.RETURNED and newest is not None and newest.number < attempt.number and newest.cause is not None:
+        attempt = newest  # it ended while this one was thought to take over: its own reaction is still due
+    if attempt.cause is not Cause.FINISHED and (newest is None or newest.number > attempt.number or run.cancel_requested):
         return run
+    assert attempt.cause is not None
     run = REACTIONS[attempt.cause].apply(run, attempt, now, policy)
     streak = failure_streak(run)
     if attempt.cause in FAILURES and streak >= run.caps.max_failures:
@@ -229,6 +232,11 @@ def _moved(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
     return replace(run, message=f"stopped to move; {_so_far(run)}")
 
 
+def _returned(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
+    text = f"job {attempt.number} gave its allocation back: too early by far; queued again in time"
+    return replace(run, not_before=now + policy.retry_s, message=text)
+
+
 def _again(run: Run, attempt: Attempt, now: float, policy: Policy) -> Run:
     return again(run, now, policy, f"{attempt.reason or attempt.cause}: submitted again, {_so_far(run)}")
 
@@ -254,6 +262,7 @@ REACTIONS: dict[Cause, Reaction] = {
     Cause.REFUSED: Reaction("without avoided nodes; else another place; else failed (a site limit is only waited for)", _refused),
     Cause.STALLED: Reaction("stopped (signal, then cancel) and tried once more; twice without progress: failed", _stalled),
     Cause.MOVED: Reaction("goes on with the new plan from the checkpoint", _moved),
+    Cause.RETURNED: Reaction("queued again later; not counted as an attempt, its predecessor goes on", _returned),
     Cause.LOST: Reaction("submitted again with a newer token; the lost one is fenced off", _again),
     Cause.UNKNOWN: Reaction("submitted again, counted as a failure", _again),
 }

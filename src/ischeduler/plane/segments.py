@@ -128,6 +128,8 @@ def job_spec(run: Run, attempt: Attempt) -> JobSpec:
         variables["ISCHED_CHECKPOINT_EVERY_S"] = f"{workload.checkpoint_every_s:g}"
     if any(a.number < attempt.number and alive(a) and not saved_and_leaving(a) for a in run.attempts):
         variables["ISCHED_HANDOVER_S"] = f"{handover_s(run):.0f}"
+        if attempt.keep_from is not None:
+            variables["ISCHED_KEEP_FROM"] = f"{attempt.keep_from:.0f}"
     return JobSpec(
         key=attempt.key, name=attempt.key, partition=attempt.partition, resources=attempt.resources, command=wrapper,
         directory=workload.directory or run.directory, output=f"{run.directory}/logs/{attempt.number}.out",

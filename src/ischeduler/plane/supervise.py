@@ -38,8 +38,8 @@ def supervise(run: Run, now: float, policy: Policy) -> tuple[Run, tuple[Action, 
 
 def _look_around(run: Run, now: float, policy: Policy) -> Run:
     if _nodes_gone(run, now, policy):
-        newest = run.attempts[-1]
-        return replace(change(run, newest.number, nudged_at=now), replan_reason=NODE_LOST)
+        assert run.attempt is not None
+        return replace(change(run, run.attempt.number, nudged_at=now), replan_reason=NODE_LOST)
     if not due(run, now):
         return run
     stuck = stuck_reason(run, now, policy)
@@ -104,7 +104,12 @@ def _took_over(newest: Attempt, now: float, policy: Policy) -> bool:
     """A successor that starts early asks its predecessor to save and leave, and speaks only then; a silent one is believed in time."""
     if newest.state is not JobState.RUNNING:
         return False
-    return newest.spool_started or newest.started_at is None or now - newest.started_at >= policy.soft_s
+    if newest.spool_started:
+        return True
+    if newest.keep_from is not None:  # it may have given its allocation back since it was last seen
+        seen = newest.last_seen_at if newest.absent_since is None else None
+        return seen is not None and newest.started_at is not None and seen - newest.started_at >= policy.soft_s
+    return newest.started_at is None or now - newest.started_at >= policy.soft_s
 
 
 def _without_nodes(run: Run, attempt: Attempt, now: float, policy: Policy) -> bool:

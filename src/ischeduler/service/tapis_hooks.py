@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from ischeduler.batch.tapis.events import read_notice, unpack_events
 from ischeduler.core.errors import BadInput, NotFound
 from ischeduler.core.run import Run
+from ischeduler.plane.observe import watched
 from ischeduler.plane.transitions import LIVE
 from ischeduler.service.api.documents import answers
 from ischeduler.service.api.house_route import UNLOGGED, HouseRoute
@@ -61,7 +62,7 @@ async def hear(
 def _run_of(request: Request, user: str, job: str) -> Run | None:
     """The user's live run one of whose last jobs it is."""
     runs = request.app.state.backend.store.list_runs(owner=user, states=LIVE)
-    return next((r for r in runs if any(a.job_id == job for a in r.attempts[-3:])), None)
+    return next((r for r in runs if any(a.job_id == job for a in watched(r))), None)
 
 
 async def _take_events(request: Request, run: Run, text: str) -> None:

@@ -48,12 +48,13 @@ class World:
         """When each job ends; the far future for those that never start."""
         return np.where(self.start_s < 0, np.iinfo(np.int64).max, self.start_s + np.minimum(self.run_s, self.limit_s))
 
-    def with_job(self, submit_s: int, units: int, run_s: int) -> tuple[World, int]:
-        """The world with one more segment (limit and run alike), behind those submitted that second; and its place."""
+    def with_job(self, submit_s: int, units: int, limit_s: int, run_s: int | None = None) -> tuple[World, int]:
+        """The world with one more segment, which runs to its limit or for ``run_s``, behind those submitted that second; and its place."""
         if units > self.capacity:
             raise BadInput(f"a segment of {units} units never starts on a machine of {self.capacity}: ask for fewer --nodes")
         at = int(np.searchsorted(self.submit_s, submit_s, "right"))
-        added = {"submit_s": submit_s, "units": units, "run_s": run_s, "limit_s": run_s, "fixed_start_s": -1, "row": OWN}
+        run = limit_s if run_s is None else run_s
+        added = {"submit_s": submit_s, "units": units, "run_s": run, "limit_s": limit_s, "fixed_start_s": -1, "row": OWN}
         return World(self.capacity, **{k: np.insert(getattr(self, k), at, v) for k, v in added.items()}), at
 
     def released(self, job: int, end_s: int) -> World:
@@ -196,6 +197,12 @@ def outcome(gap_s: int, segment_s: int, checkpoint_s: int | None = None) -> Outc
     if checkpoint_s is None or overlap <= checkpoint_s:
         return Outcome(max(0, gap_s), overlap, segment_s)
     return Outcome(0, checkpoint_s, segment_s - overlap + checkpoint_s)
+
+
+def given_back(of: Episode, submit_s: int, held_s: int) -> Episode:
+    """The episode after a successor was queued at ``submit_s`` and, started too early, gave its units back ``held_s`` later."""
+    world, place = of.world.with_job(submit_s, of.units, of.segment_s, held_s)
+    return replace(of, world=world, predecessor=of.predecessor + (place <= of.predecessor))
 
 
 def succeed(of: Episode, submit_s: int, look_s: int, checkpoint_s: int | None = None) -> tuple[Outcome, Episode] | None:

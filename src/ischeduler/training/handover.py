@@ -2,6 +2,9 @@
 
 So an early start costs one checkpoint and not the steps since the last one. Asked for by the plane (`ISCHED_HANDOVER_S`, the longest wait);
 a predecessor that is gone, or says nothing any more, is not waited for. The fence follows in any case.
+
+One that starts too early by far (before `ISCHED_KEEP_FROM`, epoch seconds by the batch system's clock, or told to `return` since) asks for
+nothing and writes nothing: it gives its allocation back, and the predecessor goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +23,51 @@ from ischeduler.training.token import Token
 QUIET_S = 90.0
 """Three heartbeats."""
 _LOOK_S = 0.5
+_LEADER_S = 15.0
 _TAIL_BYTES = 16384
+
+
+def gives_back(run_dir: RunDir, token: Token, environ: Mapping[str, str], *, leads: bool) -> bool:
+    """Whether the job started too early by far, beside a predecessor that trains: then it is to end at once. Writes nothing.
+
+    The leading process decides. The others follow it: one that stays claims, or asks the predecessor to stop, within seconds.
+    """
+    keep_from = number(environ, "ISCHED_KEEP_FROM")
+    if keep_from is None:
+        return False
+    try:
+        told = run_dir.read_standby(token)
+    except OSError:
+        told = None
+    if told == "stay" or (told is None and time.time() >= keep_from):
+        return False
+    try:
+        older = _training_before(run_dir, token)
+        if older is None or not (leads or _nobody_stays(run_dir, token, older)):
+            return False
+    except OSError as error:
+        say(f"whether the predecessor still trains cannot be seen ({error.strerror}: {error.filename}): this job stays")
+        return False
+    say(f"attempt {token} started long before {older} ends, which still trains: it gives its allocation back")
+    return True
+
+
+def _training_before(run_dir: RunDir, token: Token) -> Token | None:
+    """The newest incarnation, when it is of an earlier attempt, has not left and has written to its spool of late."""
+    older = _newest_claimed(run_dir, token)
+    if older is None or older.attempt == token.attempt or _has_left(run_dir.spool(older)):
+        return None
+    spool = run_dir.spool(older)
+    return older if spool.exists() and abs(time.time() - spool.stat().st_mtime) <= QUIET_S else None
+
+
+def _nobody_stays(run_dir: RunDir, token: Token, older: Token) -> bool:
+    end_s = time.monotonic() + _LEADER_S
+    while time.monotonic() < end_s:
+        if (run_dir.attempt(token) / "claim").exists() or run_dir.read_control(older) == "stop":
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def relieve(run_dir: RunDir, token: Token, environ: Mapping[str, str]) -> bool:

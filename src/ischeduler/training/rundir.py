@@ -14,6 +14,8 @@ from ischeduler.training.lineage import CheckpointName
 from ischeduler.training.token import Token
 
 CONTROL_WORDS = ("checkpoint", "stop", "move")
+STANDBY_WORDS = ("stay", "return")
+"""For a job that has not started: whether it stays when it does, or gives its allocation back while its predecessor runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +140,23 @@ class RunDir:
 
     def read_control(self, token: Token) -> str | None:
         """The word the plane left for this incarnation, None when there is none (or one this version does not know)."""
+        return self._word(token, CONTROL_WORDS)
+
+    def read_standby(self, token: Token) -> str | None:
+        """`stay` or `return`, as the plane last told this incarnation before it started; None when it did not."""
+        return self._word(token, STANDBY_WORDS)
+
+    def _word(self, token: Token, known: tuple[str, ...]) -> str | None:
         try:
             word = self.control(token).read_text("ascii", errors="replace").strip()
         except FileNotFoundError:
             return None
-        return word if word in CONTROL_WORDS else None
+        return word if word in known else None
 
     def write_control(self, token: Token, word: str) -> None:
-        """Ask a running incarnation to `checkpoint`, `stop` or `move`. Raises ValueError on another word."""
-        if word not in CONTROL_WORDS:
-            raise ValueError(f"'{word}' is not a control word; use one of {', '.join(CONTROL_WORDS)}.")
+        """Ask a running incarnation to `checkpoint`, `stop` or `move`, or tell a waiting one to `stay` or `return`. Raises ValueError on another word."""
+        if word not in (*CONTROL_WORDS, *STANDBY_WORDS):
+            raise ValueError(f"'{word}' is not a control word; use one of {', '.join((*CONTROL_WORDS, *STANDBY_WORDS))}.")
         self.attempt(token).mkdir(parents=True, exist_ok=True)
         write_atomic(self.control(token), f"{word}\n".encode())
 

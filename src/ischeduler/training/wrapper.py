@@ -1,7 +1,7 @@
 """`isched exec -- COMMAND...`: run a training under the in-job protocol (docs/in-job-protocol.md).
 
 Also `python -m ischeduler.training.wrapper`. Whatever goes wrong with the run's directory, the training runs; only a
-newer attempt (exit 86) or a doubled submission (exit 87) keeps it from starting.
+newer attempt (exit 86), a doubled submission (exit 87) or a start before its time (exit 88) keeps it from starting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ischeduler.training.deadline import job_deadline
 from ischeduler.training.files import say
-from ischeduler.training.handover import relieve
+from ischeduler.training.handover import gives_back, relieve
 from ischeduler.training.identity import Identity, child_environ, identify
 from ischeduler.training.incarnation import EXIT_SUPERSEDED
 from ischeduler.training.push import pusher_from_environ
@@ -30,6 +30,7 @@ from ischeduler.training.ticker import Ticker, ticker_from_environ
 from ischeduler.training.token import Token, raise_fence, read_fence
 
 EXIT_DOUBLED = 87
+EXIT_RETURNED = 88
 _LAST_PUSH_S = 5.0
 
 
@@ -50,6 +51,8 @@ def _main(argv: Sequence[str] | None, environ: Mapping[str, str] | None) -> int:
         say(f"attempt {identity.token} is superseded by {fence}: not started")
         return EXIT_SUPERSEDED
     service = settings_from_environ(env)
+    if service is None and gives_back(identity.run_dir, identity.token, env, leads=identity.leads):
+        return EXIT_RETURNED
     if not identity.leads:
         deadline = job_deadline(env, time.time())
         return _supervisor(identity, None, None, service, deadline).run(child_environ(identity, env, deadline))

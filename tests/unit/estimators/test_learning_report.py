@@ -75,6 +75,13 @@ def test_a_failed_run_tells_of_its_waits_alone_and_later_jobs_had_no_estimate() 
     assert outcomes_of(run(attempts=(), progress=Progress(), spent=0.0)) == ()
 
 
+def test_a_job_that_gave_its_allocation_back_moves_no_segment() -> None:
+    two = replace(plan(), segments=(Segment(0, 4000, 3900, seconds(600)), Segment(1, 4000, 3900, seconds(60))))
+    back = replace(job(2, ran_s=2.0, waited_s=50.0), cause=Cause.RETURNED)
+    failed = run(plan=two, state=RunState.FAILED, attempts=(job(), back, job(3, waited_s=70.0), job(4)))
+    assert [(o.p50, o.actual) for o in outcomes_of(failed)] == [(600, 300), (60, 50), (60, 70)]
+
+
 def outcome(day: float, actual: float, *, estimator: str = "history@1", site: str = "pitzer/gpu", family: str = "m") -> Outcome:
     return Outcome(estimator, "run_time", site, family, T0 + day * DAY, 90, 100, 110, actual)
 

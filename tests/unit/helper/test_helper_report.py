@@ -56,6 +56,13 @@ def test_next_time_a_cascade_keeps_its_segments() -> None:
     assert report_of(run(), [], T0).next_time == ("--mem=5G", "--time=02:00:00 x 2")
 
 
+def test_a_job_that_gave_its_allocation_back_waited_for_nothing_and_is_no_segment() -> None:
+    once = (attempt(1, ran_s=7860, cause=Cause.FINISHED), attempt(2, ran_s=3, cause=Cause.RETURNED))
+    report = report_of(run(attempts=once), [], T0)
+    assert lines(report)["wait"].actual == 600
+    assert report.next_time == ("--mem=5G", "--time=02:35:00")
+
+
 def test_nothing_measured_nothing_advised() -> None:
     assert report_of(run(progress=Progress(), attempts=()), [], T0).next_time == ()
 

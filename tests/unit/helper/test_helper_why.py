@@ -47,6 +47,14 @@ def test_running_says_where_how_far_and_when_the_limit_comes() -> None:
     assert text.endswith("Act: nothing needed.")
 
 
+def test_a_job_that_gave_its_allocation_back_explains_nothing() -> None:
+    going = attempt(1, ran_s=None, cause=None, state=JobState.RUNNING, wait_s=0, nodes=("g01",))
+    back = attempt(2, ran_s=2, cause=Cause.RETURNED, state=JobState.FAILED)
+    assert explain_run(run(state=RunState.RUNNING, attempts=(going, back)), T0 + 600).startswith("RUNNING 10m · attempt 1")
+    failed = run(state=RunState.FAILED, attempts=(attempt(1, cause=Cause.OUT_OF_MEMORY), back), message="it failed")
+    assert "ask for more memory" in explain_run(failed, T0)
+
+
 def test_a_silent_controller_is_no_failed_job() -> None:
     lost = run(state=RunState.UNKNOWN, query_failures=4, state_before_unknown=RunState.RUNNING, state_since=T0)
     text = explain_run(lost, T0 + 60)

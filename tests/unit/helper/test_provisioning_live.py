@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from ischeduler.helper.provisioning.evidence import Sight, look_at
 from ischeduler.helper.provisioning.live import forecast
 from ischeduler.helper.provisioning.setting import Setting
 from ischeduler.helper.provisioning.training import Order, TrainedProvisioner, read, train
+from ischeduler.plane.provisioners import REACTIVE, Informed
 
 DAY, HOUR = 86400, 3600
 SEGMENT_S = 12 * HOUR
@@ -134,3 +136,24 @@ def test_a_model_of_other_segments_is_refused_in_a_sentence(setting: Setting, mo
     gone = Attempt(1, "r-1", "one", "p", Resources(nodes=2), 8, state=JobState.RUNNING, job_id="nobody")
     with pytest.raises(BadInput, match="does not run in the queue"):
         forecast(model[1], snapshot, finished, gone, snapshot.taken_at)
+
+
+def test_who_waits_and_may_give_back_is_looked_after_as_if_it_were_not_there(setting: Setting, model: tuple[Path, TrainedProvisioner]):
+    snapshot, finished, attempt = live_at(setting, int(setting.validation_starts()[30]))
+    now = snapshot.taken_at
+    own = QueuedJob("own-2", attempt.partition, "PENDING", user="me", name="own", nodes=attempt.resources.nodes, submit_s=now - 60, limit_s=SEGMENT_S)
+    queue = replace(snapshot, jobs=(*snapshot.jobs, own))
+    services = SimpleNamespace(batches={"one": SimpleNamespace(snapshot=lambda: queue)}, troubles=[], finished_jobs=lambda name, age_s: finished)
+    settings = {
+        "plane.provisioner": "twin", "plane.pending_successors": 1, "plane.provisioner_model": str(model[0]), "plane.interruption_price": 1.0,
+        "plane.overlap_price": 1.0,
+    }  # fmt: skip
+    waiting = replace(attempt, number=2, key="r-1-2", job_id="own-2", state=JobState.PENDING, started_at=None, keep_from=now + 9 * HOUR)
+    run = replace(carried(attempt), attempts=(attempt, waiting))
+    rule, problem = LiveForesight(services, settings).provisioner(run, now)  # pyright: ignore[reportArgumentType]
+    assert problem == ""
+    assert isinstance(rule, Informed)
+    assert rule.forecast == forecast(model[1], snapshot, finished, attempt, now)
+    assert rule.keep_s == model[1].rule().keep_s(rule.forecast)
+    stays = replace(run, attempts=(attempt, replace(waiting, keep_from=None)))
+    assert LiveForesight(services, settings).provisioner(stays, now)[0] is REACTIVE  # pyright: ignore[reportArgumentType]

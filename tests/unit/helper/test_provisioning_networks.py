@@ -51,7 +51,7 @@ def value(episodes: list[Evidence]) -> ValueForecaster:
 
 def cost_h(forecaster: ValueForecaster | PolicyForecaster | AgentForecaster, margin_s: float = 0.0) -> float:
     after = [made(i) for i in range(200, 220)]
-    return float(np.abs(Method("one", forecaster, Newsvendor(margin_s=margin_s)).gaps_h(after)).mean())
+    return float(np.mean([abs(g) for g, _ in Method("one", forecaster, Newsvendor(margin_s=margin_s)).outcomes(after)]))
 
 
 def reactive_h() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,6 +117,12 @@ def test_model_survives_its_file_and_says_where_it_came_from(
     assert levels == sorted(levels)
     copy = out.with_name("again.json")
     copy.write_text(out.read_text())
+    assert read(copy).tuning == model.tuning
+    assert model.rule().kept, "from when on a successor stays is tuned, too"
+    older = json.loads(out.read_text())
+    del older["tuning"]["kept"]
+    out.with_name("older.json").write_text(json.dumps(older))
+    assert read(out.with_name("older.json")).rule().kept == ()
     of = setting.episode(46 * DAY, 2)
     assert of is not None
     seen = look_at(setting, law, of, 46 * DAY, SIGHT)

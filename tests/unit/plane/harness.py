@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from world import FakeBatch, Files, Letters, Spools, Store, World
@@ -25,14 +26,26 @@ class FixedReplanner:
         return self.plans
 
 
-class Foretold:
-    """Every successor is said to wait that long."""
+@dataclass(frozen=True)
+class Keeping(Informed):
+    """A rule that is told how long before its predecessor's end a successor may start and stay."""
 
-    def __init__(self, wait_s: float) -> None:
-        self.wait_s = wait_s
+    told_s: float | None = None
+
+    @property
+    def keep_s(self) -> float | None:
+        return self.told_s
+
+
+class Foretold:
+    """Every successor is said to wait that long, by a forecast made every ``every_s``; ``keep_s``: it may start so long before the end and stay."""
+
+    def __init__(self, wait_s: float, *, keep_s: float | None = None, every_s: float = 0.0) -> None:
+        self.wait_s, self.keep_s, self.every_s = wait_s, keep_s, every_s
 
     def provisioner(self, run: Run, now: float) -> tuple[Informed, str]:
-        return Informed(Newsvendor(), Forecast(now, (0.5,), (self.wait_s,))), ""
+        as_of = now - now % self.every_s if self.every_s else now
+        return Keeping(Newsvendor(), Forecast(as_of, (0.5,), (self.wait_s,)), self.keep_s), ""
 
 
 class Rig:

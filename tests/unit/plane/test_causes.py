@@ -9,6 +9,7 @@ import pytest
 from world import T0, make_run
 
 from ischeduler.core.jobs import Cause, JobState, Resources
+from ischeduler.core.pilots import ROUND_OVER
 from ischeduler.core.run import Attempt, Progress
 from ischeduler.core.sizes import GIB
 from ischeduler.plane.causes import classify, oom_in, settled, wants_log
@@ -51,6 +52,10 @@ CASES: list[tuple[str, Progress, dict[str, Any], Cause]] = [
     ("preempted, saved in time", HALF, {"state": JobState.PREEMPTED, "exit_reason": "checkpointed"}, Cause.PREEMPTED),
     ("superseded", HALF, {"exit_code": 86, "exit_reason": "superseded"}, Cause.SUPERSEDED),
     ("doubled", HALF, {"exit_code": 87}, Cause.SUPERSEDED),
+    ("gave its allocation back", HALF, {"exit_code": 88, "keep_from": T0, "spool_started": False}, Cause.RETURNED),
+    ("gave back in a pool's round", HALF, {"exit_code": 88, "keep_from": T0, "spool_started": False, "reason": ROUND_OVER}, Cause.RETURNED),
+    ("88 of a job that was asked no such thing", HALF, {"exit_code": 88, "spool_started": False}, Cause.USER_ERROR),
+    ("88 of a training that ran", HALF, {"exit_code": 88, "exit_reason": "error", "keep_from": T0}, Cause.USER_ERROR),
     ("cancelled by us", HALF, {"state": JobState.CANCELLED, "ending": "user"}, Cause.CANCELLED),
     ("cancelled by someone", HALF, {"state": JobState.CANCELLED}, Cause.CANCELLED),
     ("moved", HALF, {"exit_code": 85, "exit_reason": "checkpointed", "ending": "moved"}, Cause.MOVED),
@@ -95,6 +100,8 @@ def test_evidence_is_given_time():
     assert settled(fresh, T0 + DEFAULT.evidence_s, DEFAULT)
     assert settled(replace(fresh, exit_reason="error"), T0, DEFAULT)
     assert settled(replace(fresh, exit_code=85), T0, DEFAULT)
+    assert settled(replace(fresh, exit_code=88, keep_from=T0, spool_started=False), T0, DEFAULT)
+    assert not settled(replace(fresh, exit_code=88), T0, DEFAULT)
     assert settled(replace(fresh, state=JobState.TIMEOUT), T0, DEFAULT)
     unread = replace(fresh, exit_reason="error", log_read=False)
     assert wants_log(unread)

@@ -30,11 +30,13 @@ class Lives(RuleBasedStateMachine):
 
     @initialize(
         accounting=st.booleans(), epochs=st.integers(2, 8), wait_s=st.sampled_from([5.0, 40.0, 400.0]), relay=st.booleans(),
-        linger_s=st.sampled_from([0.0, 20.0]), ahead=st.sampled_from([0, 0, 1, 3]),
+        linger_s=st.sampled_from([0.0, 20.0]), ahead=st.sampled_from([0, 0, 1, 3]), keep_s=st.sampled_from([None, 20.0, 150.0]),
     )
-    def begin(self, accounting: bool, epochs: int, wait_s: float, relay: bool, linger_s: float, ahead: int) -> None:
+    def begin(
+        self, accounting: bool, epochs: int, wait_s: float, relay: bool, linger_s: float, ahead: int, keep_s: float | None
+    ) -> None:
         world = World(accounting=accounting, wait_s=wait_s, nodes=6, linger_s=linger_s)
-        options = {"foresight": Foretold(1.2 * wait_s)} if ahead else {}
+        options = {"foresight": Foretold(1.2 * wait_s if keep_s is None else wait_s + 100, keep_s=keep_s)} if ahead else {}
         self.rig = Rig(world, clusters=("one", "two"), policy=Policy(relay=relay, pending_max=max(1, ahead)), **options)
         self.ahead = ahead
         self.rig.world.trainings["r-1"] = Training(epochs=epochs)
@@ -177,7 +179,7 @@ STATUSES = st.builds(
     JobStatus, job_id=st.sampled_from(["1", "2", "3", "17"]), key=st.just(""), state=st.sampled_from(JobState),
     raw_state=st.sampled_from(["", "BOOT_FAIL"]),
     reason=st.sampled_from(["", "Priority", "BadConstraints", "exceeded memory limit"]),
-    exit_code=st.sampled_from([None, 0, 1, 85, 86, 87, 137]), signal=st.sampled_from([None, 0, 9, 15]),
+    exit_code=st.sampled_from([None, 0, 1, 85, 86, 87, 88, 137]), signal=st.sampled_from([None, 0, 9, 15]),
     nodes=st.sampled_from([(), ("n1",), ("n1", "n2")]), start_s=st.one_of(st.none(), st.floats(0, 2e6)),
     end_s=st.one_of(st.none(), st.floats(0, 2e6)), submit_s=st.one_of(st.none(), st.floats(0, 2e6)), restarts=st.integers(0, 2),
 )

@@ -21,7 +21,6 @@ from ischeduler.plane.provisioners import (
     Newsvendor,
     Prices,
     Twin,
-    first_look,
     smoothed,
 )
 
@@ -121,12 +120,18 @@ def test_informed_rule_is_the_port_s_provisioner():
     assert Informed(REACTIVE, FORECAST).submit_at(running(), START) is None
 
 
-def test_first_look_is_where_the_lead_reaches_the_remaining_time():
-    looks = [0.0, 600.0, 1200.0, 1800.0]
-    known = [FORECAST] * 4
-    assert first_look(Newsvendor(), looks, 1800.0, known) == 2
-    assert first_look(REACTIVE, looks, 1800.0, known) == 3
-    assert first_look(Newsvendor(), looks, 1800.0, [None] * 4) == 3
+def test_an_early_start_stays_where_another_would_not_come_in_time():
+    rule = Newsvendor(kept=((0.25, 0.5), (0.75, 0.9)))
+    assert rule.keep_s(FORECAST) == FORECAST.wait_s(0.7)
+    assert replace(rule, prices=Prices(9, 1)).keep_s(FORECAST) == FORECAST.wait_s(0.9)
+    assert rule.keep_s(replace(FORECAST, waits_s=(0.0, 0.0, 0.0))) == 900
+    assert rule.keep_s(None) is None
+    assert Newsvendor(kept=((0.5, 1.0),)).keep_s(FORECAST) is None
+    assert Newsvendor().keep_s(FORECAST) is None
+    assert Informed(rule, FORECAST).keep_s == FORECAST.wait_s(0.7)
+    assert Informed(HandOver(rule), FORECAST).keep_s is None, "who takes over stays"
+    with pytest.raises(ValueError, match="out of order"):
+        Newsvendor(kept=((0.25, 0.6), (0.75, 0.5)))
 
 
 def test_smoothing_averages_the_looks():

@@ -234,9 +234,14 @@ class World:
         if job.token < t.fence:
             self._exit(job, 86, "superseded")
             return
+        older = [j for j in self.alive(job.run_id) if j.state is JobState.RUNNING and j.token < job.token and j.leaves is None]
+        keep_from, told = job.spec.variables.get("ISCHED_KEEP_FROM"), t.control.pop(job.token, "")
+        if older and keep_from and (told == "return" or (told != "stay" and self.host_now() < float(keep_from))):
+            self._exit(job, 88, "")
+            return
         if "ISCHED_HANDOVER_S" in job.spec.variables:
-            for older in (j for j in self.alive(job.run_id) if j.state is JobState.RUNNING and j.token < job.token):
-                self.warn(older, t, "control")
+            for before in older:
+                self.warn(before, t, "control")
         if t.claims.get(job.token, job.job_id) != job.job_id:
             self._exit(job, 87, "")
             return

@@ -137,6 +137,16 @@ def test_a_handed_over_job_is_no_interruption() -> None:
     assert "no interruption" in timeline(run(attempts=both, ended_at=NOW), [], NOW).words
 
 
+def test_a_job_that_gave_its_allocation_back_is_no_interruption_and_not_the_run_s_job() -> None:
+    going = attempt(1, cause=None, ran_s=None, state=JobState.RUNNING)
+    back = attempt(2, cause=Cause.RETURNED, ran_s=3, state=JobState.FAILED)
+    line = timeline(run(state=RunState.RUNNING, attempts=(going, back)), [], NOW)
+    assert "no interruption" in line.words
+    assert [lane.end_tone for lane in line.lanes] == ["live", "idle"]
+    table = queues_table([run(state=RunState.RUNNING, attempts=(going, back))])
+    assert [r.cells for r in table.rows] == [("pitzer/gpu", "0", "1")]
+
+
 def test_a_run_under_way_is_not_judged_for_what_may_still_grow() -> None:
     one, events = world.cascade()
     shown = {c.name: (c.verdict, c.tone) for c in run_page(one, events, report_of(one, [], NOW), "", NOW).compared}

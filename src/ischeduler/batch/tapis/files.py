@@ -8,7 +8,7 @@ from ischeduler.batch.tapis.batch import TapisBatch
 from ischeduler.batch.tapis.client import Missing
 from ischeduler.core.errors import IschedError
 from ischeduler.core.run import Run
-from ischeduler.training.rundir import CONTROL_WORDS
+from ischeduler.training.rundir import CONTROL_WORDS, STANDBY_WORDS
 
 LOG_TAIL_BYTES = 64 * 1024
 
@@ -27,7 +27,7 @@ class TapisRunFiles:
 
     def control(self, run: Run, token: str, word: str) -> None:
         """A control word in the run's directory. OSError where it cannot be left now."""
-        if word not in CONTROL_WORDS or not token.replace(".", "", 1).isdigit():
+        if word not in (*CONTROL_WORDS, *STANDBY_WORDS) or not token.replace(".", "", 1).isdigit():
             raise OSError(f"'{word}' is no control word for attempt '{token}'.")
         try:
             self._of(run.owner).write(f"{run.directory}/attempts/{token}/control", f"{word}\n".encode())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ischeduler.core.estimate import Estimate
+from ischeduler.core.jobs import Cause
 from ischeduler.core.plan import Plan
 from ischeduler.core.run import Attempt, Run, RunState
 
@@ -58,7 +59,8 @@ def outcomes_of(run: Run) -> tuple[Outcome, ...]:
     at = run.ended_at or run.state_since or run.created_at
     whole = _whole(run, plan) if run.state is RunState.COMPLETED else ()
     found = [_outcome(quantity, plan, at, estimate, actual) for quantity, estimate, actual in whole]
-    waits = (_wait(a, plan) for a in run.attempts)
+    back = [a.number for a in run.attempts if a.cause is Cause.RETURNED]
+    waits = (_wait(a, plan, a.number - sum(n < a.number for n in back)) for a in run.attempts)
     return tuple(o for o in [*found, *waits] if o is not None)
 
 
@@ -80,12 +82,12 @@ def _whole(run: Run, plan: Plan) -> Iterator[tuple[str, Estimate | None, float |
     yield "cost", plan.cost, run.spent or None
 
 
-def _wait(attempt: Attempt, plan: Plan) -> Outcome | None:
-    """A job's wait beside what was expected of its segment; later jobs than planned had no estimate."""
-    if attempt.started_at is None or attempt.submitted_at is None or not 1 <= attempt.number <= len(plan.segments):
+def _wait(attempt: Attempt, plan: Plan, segment: int) -> Outcome | None:
+    """A job's wait beside what was expected of its segment (from 1); later jobs than planned had no estimate."""
+    if attempt.started_at is None or attempt.submitted_at is None or not 1 <= segment <= len(plan.segments):
         return None
     waited = max(0.0, attempt.started_at - attempt.submitted_at)
-    return _outcome("queue_wait", plan, attempt.started_at, plan.segments[attempt.number - 1].wait, waited)
+    return _outcome("queue_wait", plan, attempt.started_at, plan.segments[segment - 1].wait, waited)
 
 
 def _outcome(quantity: str, plan: Plan, at: float, estimate: Estimate | None, actual: float | None) -> Outcome | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ischeduler.helper.provisioning.tuning import RETURN_H
 from ischeduler.simulator.chain import outcome
 
 LOW_H, HEAVY_H = 2.0, 12.0
@@ -20,12 +20,13 @@ ZERO_H = 1 / 60
 
 @dataclass(frozen=True)
 class Record:
-    """A method's transitions in order of time, hours: arrays of equal length over all methods of a table."""
+    """A method's transitions in order of time, hours: arrays of equal length over all methods of a table. ``back``: starts given back."""
 
     method: str
     interruption: NDArray[np.float64]
     overlap: NDArray[np.float64]
     segment: NDArray[np.float64]
+    back: NDArray[np.int64]
 
     @property
     def cost(self) -> NDArray[np.float64]:
@@ -36,21 +37,21 @@ class Record:
         """Means over the chosen episodes, 0 without any."""
         keep = np.ones(len(self.cost), bool) if chosen is None else chosen
         if not keep.any():
-            return {"episodes": 0, "interruption_h": 0.0, "overlap_h": 0.0, "sum_h": 0.0, "zero_share": 0.0, "segment_h": 0.0}
+            return {"episodes": 0, "interruption_h": 0.0, "overlap_h": 0.0, "sum_h": 0.0, "zero_share": 0.0, "segment_h": 0.0, "given_back": 0.0}
         return {
             "episodes": int(keep.sum()), "interruption_h": float(self.interruption[keep].mean()),
             "overlap_h": float(self.overlap[keep].mean()), "sum_h": float(self.cost[keep].mean()),
             "zero_share": float((self.interruption[keep] < ZERO_H).mean()), "segment_h": float(self.segment[keep].mean()),
+            "given_back": float(self.back[keep].mean()),
         }
 
 
-def record(method: str, gaps_h: Sequence[float], segment_h: float, checkpoint_s: int | None = None) -> Record:
-    """A method's record from its signed gaps."""
-    found = [outcome(round(3600 * g), round(3600 * segment_h), checkpoint_s) for g in gaps_h]
-    columns: tuple[Any, ...] = tuple(
-        np.array([getattr(o, k) for o in found]) / 3600 for k in ("interruption_s", "overlap_s", "segment_s")
-    )
-    return Record(method, *columns)
+def record(method: str, outcomes: Sequence[tuple[float, int]], segment_h: float, checkpoint_s: int | None = None) -> Record:
+    """A method's record from its signed gaps and the starts it gave back, each of which held two allocations for a minute."""
+    found = [outcome(round(3600 * gap), round(3600 * segment_h), checkpoint_s) for gap, _ in outcomes]
+    interruption, overlap, segment = (np.array([getattr(o, k) for o in found]) / 3600 for k in ("interruption_s", "overlap_s", "segment_s"))
+    back = np.array([count for _, count in outcomes])
+    return Record(method, interruption, overlap + RETURN_H * back, segment, back)
 
 
 def classes(reactive: Record) -> dict[str, NDArray[np.bool_]]:

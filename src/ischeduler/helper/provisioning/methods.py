@@ -18,11 +18,26 @@ from ischeduler.helper.provisioning.forecasters import (
     held_out,
     mean_table,
 )
-from ischeduler.helper.provisioning.tuning import Quantiles, Tuning, decide, tune
+from ischeduler.helper.provisioning.setting import Setting
+from ischeduler.helper.provisioning.tuning import (
+    KEEPS,
+    Quantiles,
+    Tuning,
+    after_start,
+    decide,
+    replayed,
+    submissions,
+    tune,
+)
 from ischeduler.plane.provisioners import REACTIVE, Average, Newsvendor, Prices, Rule
 
-DEPLOYED = "blend"
-"""The method that is shipped, on every trace: the mean of the forecasts needs no choice by figures of one trace."""
+DEPLOYED, STAYING = "blend", "blend_staying"
+"""The method that is shipped, on every trace: the mean of two forecasts needs no choice by figures of one trace. And the same when no start
+is given back, as in Mirage."""
+
+
+BLENDED = ("newsvendor_twin", "twin")
+"""The forecasts whose mean is deployed."""
 
 
 @dataclass
@@ -44,15 +59,26 @@ class Method:
             self._tables[key] = self.forecaster.forecast(of)
         return self._tables[key]
 
-    def gaps_h(self, episodes: Sequence[Evidence], prices: Prices | None = None, *, handover: bool = False) -> list[float]:
-        """The signed gap of each episode under the rule that would be deployed."""
-        asked = prices or Prices()
-        rule = self.rule or (self.tuning or Tuning()).rule(asked)
+    def outcomes(
+        self, episodes: Sequence[Evidence], prices: Prices | None = None, *, handover: bool = False, setting: Setting | None = None
+    ) -> list[tuple[float, int]]:
+        """Signed gap in hours, and how many starts were given back before, of each episode under the rule that would be deployed.
+
+        With ``setting``, episodes with such starts are simulated again, with the jobs that were given back in the queue.
+        """
+        rule = self.rule or (self.tuning or Tuning()).rule(prices or Prices())
         if handover and self.tuning:
             rule = self.tuning.handover()
         levels = self.forecaster.levels if self.forecaster else np.empty(0)
         window = self.tuning.window if self.tuning and not handover else 1
-        return [float(e.gap[decide(e, rule, self.table(e), levels, window)]) for e in episodes]
+        found = []
+        for e in episodes:
+            asked = decide(e, rule, self.table(e), levels, window)
+            made, gap = submissions(asked, e.gap.__getitem__, lambda gap, e=e: after_start(e, gap))
+            if len(made) > 1 and setting is not None and (again := setting.episode(e.start_s, e.units)) is not None:
+                made, gap, _ = replayed(e, asked, again)
+            found.append((float(gap), len(made) - 1))
+        return found
 
 
 def baselines() -> list[Method]:
@@ -71,35 +97,37 @@ def mirage_trees(episodes: Sequence[Evidence], seed: int = 0) -> list[Method]:
 
 
 def newsvendors(episodes: Sequence[Evidence], seed: int = 0, *, probes: int = 13) -> list[Method]:
-    """Boosted quantiles, the twin, boosted quantiles that see the twin, and the mean of the three, which is what is deployed.
+    """Boosted quantiles, the twin, boosted quantiles that see the twin, and the mean of the last two, which is what is deployed.
 
-    The level of each is tuned on forecasts of training episodes by models that were not fitted on them.
+    The level of each is tuned on forecasts of training episodes by models that were not fitted on them; for what is deployed, also from
+    when on a successor that starts stays.
     """
     plain, seeing = _boosted(seed, probes, twin=False), _boosted(seed, probes, twin=True)
     makers: dict[str, Callable[[], Any]] = {"newsvendor": plain, "newsvendor_twin": seeing}
-    parts: dict[str, Forecaster] = {"newsvendor": plain(), "newsvendor_twin": seeing(), "twin": TwinForecaster()}
+    parts: dict[str, Forecaster] = {"newsvendor": plain(), "twin": TwinForecaster(), "newsvendor_twin": seeing()}
     tables = {name: held_out(make, episodes) for name, make in makers.items()} | {"twin": [e.twin for e in episodes]}
     for part in parts.values():
         part.fit(episodes)
-    blend = BlendForecaster(tuple(parts.values()))
-    mixed = [mean_table([(tables[n][i], parts[n].levels) for n in parts]) for i in range(len(episodes))]
-    found = [Method(n, parts[n], tuning=tune(episodes, tables[n], parts[n].levels)) for n in ("newsvendor", "twin", "newsvendor_twin")]
-    return [*found, Method(DEPLOYED, blend, tuning=tune(episodes, mixed, blend.levels))]
+    found = [Method(n, part, tuning=tune(episodes, tables[n], part.levels)) for n, part in parts.items()]
+    blend = BlendForecaster(tuple(parts[n] for n in BLENDED))
+    mixed = [mean_table([(tables[n][i], parts[n].levels) for n in BLENDED]) for i in range(len(episodes))]
+    found.append(Method(STAYING, blend, tuning=tune(episodes, mixed, blend.levels)))
+    return [*found, Method(DEPLOYED, blend, tuning=tune(episodes, mixed, blend.levels, KEEPS))]
 
 
 def _boosted(seed: int, probes: int, *, twin: bool) -> Callable[[], BoostedForecaster]:
     return lambda: BoostedForecaster(with_twin=twin, seed=seed, probes=probes)
 
 
-def oracle_gaps_h(episodes: Sequence[Evidence], prices: Prices | None = None) -> list[float]:
+def oracle_outcomes(episodes: Sequence[Evidence], prices: Prices | None = None) -> list[tuple[float, int]]:
     """The best look of each episode, known only afterwards: a lower bound."""
     asked = prices or Prices()
     costs = [asked.level * np.maximum(e.gap, 0) + (1 - asked.level) * np.maximum(-e.gap, 0) for e in episodes]
-    return [float(e.gap[int(np.argmin(c))]) for e, c in zip(episodes, costs, strict=True)]
+    return [(float(e.gap[int(np.argmin(c))]), 0) for e, c in zip(episodes, costs, strict=True)]
 
 
-def told_gaps_h(episodes: Sequence[Evidence]) -> list[float]:
+def told_outcomes(episodes: Sequence[Evidence]) -> list[tuple[float, int]]:
     """The twin that is told the true run times of the jobs alive: what a perfect run-time law would be worth."""
     rule = Newsvendor()
-    return [float(e.gap[decide(e, rule, e.twin_true[:, None], np.array([0.5]))]) for e in episodes]
+    return [(float(e.gap[decide(e, rule, e.twin_true[:, None], np.array([0.5])).due[0]]), 0) for e in episodes]
 

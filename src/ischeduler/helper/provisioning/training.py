@@ -19,7 +19,7 @@ from ischeduler.helper.provisioning.collecting import Advance, collect, fit_laws
 from ischeduler.helper.provisioning.evidence import Evidence, Sight
 from ischeduler.helper.provisioning.forecasters import BlendForecaster, BoostedForecaster, TwinForecaster
 from ischeduler.helper.provisioning.judge import record, reduction
-from ischeduler.helper.provisioning.methods import DEPLOYED, Method, baselines, newsvendors, oracle_gaps_h
+from ischeduler.helper.provisioning.methods import DEPLOYED, Method, baselines, newsvendors, oracle_outcomes
 from ischeduler.helper.provisioning.setting import Setting
 from ischeduler.helper.provisioning.tuning import Tuning
 from ischeduler.plane.provisioners import HandOver, Newsvendor, Prices
@@ -107,7 +107,8 @@ def read(path: Path) -> TrainedProvisioner:
             BoostedForecaster(b["with_twin"], boosters=tuple(lightgbm.Booster(model_str=t) for t in b["boosters"]))
             for b in data["boosted"]
         ]
-        tuning = Tuning(**{**data["tuning"], "tuned": tuple((float(p), float(q)) for p, q in data["tuning"]["tuned"])})
+        pairs = {k: tuple((float(p), float(v)) for p, v in data["tuning"].get(k, ())) for k in ("tuned", "kept")}
+        tuning = Tuning(**{**data["tuning"], **pairs})
         return TrainedProvisioner(BlendForecaster((*parts, TwinForecaster())), tuning, RuntimeLaw.from_data(data["law"]), data["about"])
     except FileNotFoundError:
         raise BadInput(f"{path} is not here: make one with isched provisioner train --trace FILE --out {path}") from None
@@ -134,12 +135,12 @@ def _about(
 def _validation(setting: Setting, after: Sequence[Evidence], method: Method) -> dict[str, Any]:
     """Hours on episodes after the training's end, beside reactive, average and the oracle."""
     hours = setting.segment_s / 3600
-    plain = [record(m.name, m.gaps_h(after), hours) for m in baselines()]
-    ours = record(method.name, method.gaps_h(after), hours)
-    rows = [*plain, ours, record("oracle", oracle_gaps_h(after), hours)]
+    plain = [record(m.name, m.outcomes(after), hours) for m in baselines()]
+    ours = record(method.name, method.outcomes(after, setting=setting), hours)
+    rows = [*plain, ours, record("oracle", oracle_outcomes(after), hours)]
     value, low, high = reduction(ours, plain)
     found: dict[str, Any] = {r.method: r.figures() for r in rows}
-    found["hand_over"] = record("hand_over", method.gaps_h(after, handover=True), hours, CHECKPOINT_S).figures()
+    found["hand_over"] = record("hand_over", method.outcomes(after, handover=True), hours, CHECKPOINT_S).figures()
     return found | {"reduction": {"value": value, "low": low, "high": high}}
 
 

@@ -1,40 +1,48 @@
-"""Which level of a forecast, smoothed over how many looks, would have cost least on training episodes."""
+"""Which level of a forecast, smoothed over how many looks, would have cost least on training episodes, and which early starts to keep."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ischeduler.helper.provisioning.evidence import Evidence
-from ischeduler.plane.provisioners import Forecast, HandOver, Newsvendor, Prices, Rule, first_look, smoothed
+from ischeduler.helper.provisioning.evidence import FAR_H, Evidence
+from ischeduler.plane.provisioners import RETURNS_MAX, Forecast, HandOver, Informed, Newsvendor, Prices, Rule, smoothed
+from ischeduler.plane.provisioners.rules import KEPT_LEAST_S
+from ischeduler.simulator.chain import Episode, given_back, successor_start_s
 
 Quantiles = NDArray[np.float64]
 """Predicted quantiles of the wait in hours at the looks with a forecast, shape (M, levels)."""
 WINDOWS = (1, 2, 4, 8)
 PRICE_LEVELS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 MARGINS_H = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+KEEPS = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
+"""Levels of the forecast up to which the remaining time may be for a start to stay; the last one: always."""
+RETURN_H = 1 / 60
+"""What a start costs that is given back: so long two allocations are held."""
 BLOCK_S, APART_S = 6 * 86400, 3 * 86400
-KEPT_SHARE = 0.9
+KEPT_SHARE = 0.91
 """Of a segment's limit, at least so much is to be run on average before a hand-over."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """``tuned``: price level -> forecast level; ``window``: forecasts averaged; ``margin_h``: added to the lead for a
-    hand-over; ``cost_h``: the training episodes' cost at equal prices."""
+    """``tuned``: price level -> forecast level; ``kept``: price level -> forecast level up to which the remaining time may be for a
+    start to stay (empty: all stay); ``window``: forecasts averaged; ``handover_margin_h``: added to the lead for a hand-over; ``cost_h``: the
+    training episodes' cost at equal prices."""
 
     window: int = 1
     tuned: tuple[tuple[float, float], ...] = ()
     handover_level: float = 0.95
     handover_margin_h: float = 0.0
     cost_h: float = float("inf")
+    kept: tuple[tuple[float, float], ...] = ()
 
     def rule(self, prices: Prices) -> Newsvendor:
         """The newsvendor of these prices."""
-        return Newsvendor(prices, self.tuned)
+        return Newsvendor(prices, self.tuned, kept=self.kept)
 
     def handover(self) -> HandOver:
         """The rule for runs that hand over."""
@@ -58,13 +66,28 @@ def at_level(table: Quantiles, levels: NDArray[np.float64], level: float) -> NDA
 
 
 def crossing(of: Evidence, lead_h: NDArray[np.float64]) -> int:
-    """The look at which a rule with these leads (M,) submits; the last if never. The vectorised twin of the rules' first_look."""
-    reached = of.remaining <= of.held(lead_h)
-    return int(np.argmax(reached)) if reached.any() else len(of.remaining) - 1
+    """The first look at which a rule with these leads (M,) submits; the last if never."""
+    return int(dues(of, lead_h)[0])
 
 
-def decide(of: Evidence, rule: Rule, table: Quantiles | None, levels: NDArray[np.float64], window: int = 1) -> int:
-    """The look at which a deployed rule would submit, told the forecasts of ``table`` (the mean of recent waits without one)."""
+def dues(of: Evidence, lead_h: NDArray[np.float64]) -> NDArray[np.int64]:
+    """All looks at which a rule with these leads (M,) would submit; the last one (forced, at the segment's end) is always among them."""
+    found = np.flatnonzero(of.remaining <= of.held(lead_h))
+    last = len(of.remaining) - 1
+    return found if len(found) and found[-1] == last else np.append(found, last)
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a rule says at all looks of an episode: where it would submit (see :func:`dues`), and how long before the segment's end a start
+    at each look may be and stay (hours, shape (K,), infinite where it stays anyway)."""
+
+    due: NDArray[np.int64]
+    keep: NDArray[np.float64]
+
+
+def decide(of: Evidence, rule: Rule, table: Quantiles | None, levels: NDArray[np.float64], window: int = 1) -> Decisions:
+    """The decisions of a deployed rule, told the forecasts of ``table`` (the mean of recent waits without one)."""
     shown = np.empty((len(of.asked), 0)) if table is None else np.maximum.accumulate(table, axis=1) * 3600.0
     named = tuple(float(x) for x in levels) if table is not None else ()
     made = [
@@ -72,40 +95,112 @@ def decide(of: Evidence, rule: Rule, table: Quantiles | None, levels: NDArray[np
         for k, row, mean in zip(of.asked, shown, of.mean, strict=True)
     ]
     told = [smoothed(made[max(0, i + 1 - window) : i + 1]) for i in range(len(made))]
-    newest = np.searchsorted(of.asked, np.arange(len(of.remaining)), "right") - 1
-    return first_look(rule, of.looks_s.tolist(), float(of.looks_s[-1]), [told[i] for i in newest])
+    leads, keeps = [rule.lead_s(f) for f in told], [Informed(rule, f).keep_s for f in told]
+    return Decisions(
+        dues(of, np.array([-1.0 if lead is None else lead / 3600.0 for lead in leads])),
+        of.held(np.array([np.inf if keep is None else keep / 3600.0 for keep in keeps])),
+    )
 
 
-def tune(episodes: Sequence[Evidence], tables: Sequence[Quantiles], levels: NDArray[np.float64]) -> Tuning:
-    """The cheapest window (at equal prices) and, with it, the cheapest level for each price, never falling as the price grows.
+def submissions(
+    asked: Decisions, gap_h: Callable[[int], float], after: Callable[[float], int], back: Callable[[int], None] = lambda look: None
+) -> tuple[list[int], float]:
+    """The looks at which successors are queued, of which all but the last give their start back; and the last one's gap in hours.
 
-    ``tables[i]`` must be forecasts of episode i by something that was not fitted on it.
+    ``gap_h(look)`` is what a submission leads to, ``after(gap)`` the first look after such a start; ``back(look)`` is told of each that is
+    given back, at most :data:`RETURNS_MAX`.
+    """
+    due, made = asked.due, [int(asked.due[0])]
+    while True:
+        gap = gap_h(made[-1])
+        if made[-1] == due[-1] or gap >= 0 or len(made) > RETURNS_MAX:
+            return made, gap
+        next_look = after(gap)
+        if -gap <= asked.keep[next_look - 1]:
+            return made, gap
+        back(made[-1])
+        made.append(int(due[np.searchsorted(due, min(next_look, int(due[-1])))]))
+
+
+def replayed(of: Evidence, asked: Decisions, episode: Episode) -> tuple[list[int], float, Episode]:
+    """The same in ``episode``'s world, which sees every successor that gives its start back; and the episode with them in it."""
+    now = episode
+
+    def gap_h(look: int) -> float:
+        start = successor_start_s(now.world, int(of.looks_s[look]), now.units, now.segment_s)
+        return FAR_H if start < 0 else min((start - now.end_s) / 3600, FAR_H)
+
+    def back(look: int) -> None:
+        nonlocal now
+        now = given_back(now, int(of.looks_s[look]), round(3600 * RETURN_H))
+
+    made, gap = submissions(asked, gap_h, lambda gap: after_start(of, gap), back)
+    return made, gap, now
+
+
+def after_start(of: Evidence, gap_h: float) -> int:
+    """The first look after a start that many hours after the segment's end (before it, when negative)."""
+    return int(np.searchsorted(of.looks_s, of.looks_s[-1] + 3600.0 * gap_h, "right"))
+
+
+def tune(
+    episodes: Sequence[Evidence], tables: Sequence[Quantiles], levels: NDArray[np.float64], keeps: Sequence[float] = KEEPS[-1:]
+) -> Tuning:
+    """The cheapest window (at equal prices) and, with it, the cheapest level and keep of each price, neither falling as the price grows.
+
+    ``tables[i]`` must be forecasts of episode i by something that was not fitted on it. ``keeps``: levels that may be chosen from.
     """
     if not episodes:
         return Tuning()
     grid = np.linspace(levels[0], levels[-1], 37)
-    gaps = {w: _gaps(episodes, [rolling(t, w) for t in tables], levels, grid) for w in WINDOWS}
-    window = min(WINDOWS, key=lambda w: _smooth(_costs(gaps[w], 0.5)).min())
-    tuned, floor = [], 0.0
+    gaps = {w: _gaps(episodes, [rolling(t, w) for t in tables], levels, grid, keeps) for w in WINDOWS}
+    window = min(WINDOWS, key=lambda w: _smooth(_costs(*gaps[w], 0.5)).min())
+    tuned, kept, level, keep = [], [], 0, 0
     for price in PRICE_LEVELS:
-        floor = max(floor, float(grid[int(np.argmin(_smooth(_costs(gaps[window], price))))]))
-        tuned.append((price, floor))
-    level, margin = _handover(episodes, tables, levels)
-    return Tuning(window, tuple(tuned), level, margin, float(_smooth(_costs(gaps[window], 0.5)).min()))
+        costs = _smooth(_costs(*gaps[window], price))
+        best = np.unravel_index(int(np.argmin(costs)), costs.shape)
+        level, keep = max(level, int(best[0])), max(keep, int(best[1]))
+        tuned.append((price, float(grid[level])))
+        kept.append((price, float(keeps[keep])))
+    handover_level, margin = _handover(episodes, tables, levels)
+    cost = float(_smooth(_costs(*gaps[window], 0.5)).min())
+    return Tuning(window, tuple(tuned), handover_level, margin, cost, tuple(kept) if len(keeps) > 1 else ())
 
 
-def _gaps(episodes: Sequence[Evidence], tables: Sequence[Quantiles], levels: NDArray[np.float64], grid: NDArray[np.float64]) -> Quantiles:
-    """Signed gaps in hours, shape (levels of the grid, episodes)."""
-    return np.array([[e.gap[crossing(e, at_level(t, levels, q))] for e, t in zip(episodes, tables, strict=True)] for q in grid])
+def _gaps(
+    episodes: Sequence[Evidence], tables: Sequence[Quantiles], levels: NDArray[np.float64], grid: NDArray[np.float64], keeps: Sequence[float]
+) -> tuple[Quantiles, NDArray[np.int64]]:
+    """Signed gaps in hours and starts given back, both of shape (levels of the grid, keeps, episodes)."""
+    found = [outcomes_of(of, t, levels, grid, keeps) for of, t in zip(episodes, tables, strict=True)]
+    return np.stack([gaps for gaps, _ in found], axis=2), np.stack([back for _, back in found], axis=2)
 
 
-def _costs(gaps: Quantiles, price: float) -> NDArray[np.float64]:
-    return 2 * (price * np.maximum(gaps, 0) + (1 - price) * np.maximum(-gaps, 0)).mean(axis=1)
+def outcomes_of(
+    of: Evidence, table: Quantiles, levels: NDArray[np.float64], grid: Sequence[float] | NDArray[np.float64], keeps: Sequence[float]
+) -> tuple[Quantiles, NDArray[np.int64]]:
+    """An episode's signed gap in hours and starts given back with every level and keep, both of shape (levels of the grid, keeps).
+
+    As if what is given back had changed nothing for the others: the waits are those of a queue that never saw it.
+    """
+    gaps, back = np.empty((len(grid), len(keeps))), np.zeros((len(grid), len(keeps)), np.int64)
+    stays = [of.held(np.maximum(KEPT_LEAST_S / 3600, at_level(table, levels, k)) if k < 1 else np.full(len(table), np.inf)) for k in keeps]
+    for g, level in enumerate(grid):
+        due = dues(of, at_level(table, levels, level))
+        for k, keep in enumerate(stays):
+            made, gaps[g, k] = submissions(Decisions(due, keep), of.gap.__getitem__, lambda gap: after_start(of, gap))
+            back[g, k] = len(made) - 1
+    return gaps, back
+
+
+def _costs(gaps: Quantiles, back: NDArray[np.int64], price: float) -> NDArray[np.float64]:
+    """Shape (levels, keeps)."""
+    return 2 * (price * np.maximum(gaps, 0) + (1 - price) * (np.maximum(-gaps, 0) + RETURN_H * back)).mean(axis=2)
 
 
 def _smooth(costs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Neighbouring levels speak for each other: a single lucky one is not chosen."""
-    return np.convolve(np.pad(costs, 2, mode="edge"), np.ones(5) / 5, mode="valid")
+    padded = np.pad(costs, ((2, 2), (0, 0)), mode="edge")
+    return np.mean([padded[i : i + len(costs)] for i in range(5)], axis=0)
 
 
 def _handover(episodes: Sequence[Evidence], tables: Sequence[Quantiles], levels: NDArray[np.float64]) -> tuple[float, float]:
@@ -146,4 +241,7 @@ def folds(starts_s: Sequence[int], parts: int = 7) -> list[tuple[NDArray[np.int6
     return found
 
 
-__all__ = ["PRICE_LEVELS", "Quantiles", "Tuning", "at_level", "crossing", "decide", "folds", "rolling", "tune"]
+__all__ = [
+    "KEEPS", "PRICE_LEVELS", "RETURN_H", "Decisions", "Quantiles", "Tuning", "after_start", "at_level", "crossing", "decide", "dues", "folds",
+    "outcomes_of", "replayed", "rolling", "submissions", "tune",
+]  # fmt: skip

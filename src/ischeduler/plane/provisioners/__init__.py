@@ -8,6 +8,7 @@ from ischeduler.plane.provisioners.forecast import Forecast, smoothed
 from ischeduler.plane.provisioners.prices import Prices
 from ischeduler.plane.provisioners.rules import (
     REACTIVE,
+    RETURNS_MAX,
     Average,
     HandOver,
     Informed,
@@ -15,10 +16,9 @@ from ischeduler.plane.provisioners.rules import (
     Reactive,
     Rule,
     Twin,
-    first_look,
 )
 
 __all__ = [
-    "REACTIVE", "Average", "Forecast", "HandOver", "Informed", "Newsvendor", "Prices", "Reactive", "Rule", "Twin", "first_look",
+    "REACTIVE", "RETURNS_MAX", "Average", "Forecast", "HandOver", "Informed", "Newsvendor", "Prices", "Reactive", "Rule", "Twin",
     "smoothed",
 ]  # fmt: skip

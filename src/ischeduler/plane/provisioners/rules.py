@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -37,6 +36,10 @@ class Reactive:
 
 
 REACTIVE = Reactive()
+KEPT_LEAST_S = 900.0
+"""A start that early is always kept."""
+RETURNS_MAX = 3
+"""Successors of one segment that give their allocation back at most; the next one stays whenever it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +63,34 @@ class Newsvendor:
     ``tuned`` maps levels of price to levels of the forecast, ascending in both, as found on training episodes: a forecast that is
     asked again at every look crosses early, and one that is too sure of itself crosses late. Empty: the price's own level.
     ``margin_s`` is always added to the lead.
+
+    ``kept`` maps levels of price to levels of the forecast in the same way, for the opposite question: a successor that starts while more
+    time remains than that quantile of a new wait gives its allocation back, as it will surely get another in time, and is queued again
+    (:meth:`keep_s`). From level 1 on, or empty: whatever starts stays.
     """
 
     prices: Prices = field(default_factory=Prices)
     tuned: tuple[tuple[float, float], ...] = ()
     margin_s: float = 0.0
+    kept: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        for (price_a, level_a), (price_b, level_b) in pairwise(self.tuned):
-            if price_b < price_a or level_b < level_a:
-                raise ValueError(f"tuned levels out of order: {self.tuned}")
+        for table in (self.tuned, self.kept):
+            for (price_a, value_a), (price_b, value_b) in pairwise(table):
+                if price_b < price_a or value_b < value_a:
+                    raise ValueError(f"tuned levels out of order: {table}")
 
     @property
     def level(self) -> float:
         """The level of the forecast that is asked."""
-        if not self.tuned:
-            return self.prices.level
-        prices, levels = tuple(p for p, _ in self.tuned), tuple(q for _, q in self.tuned)
-        found = Forecast(0.0, prices, levels).wait_s(self.prices.level)
+        found = _at_price(self.tuned, self.prices)
         return self.prices.level if found is None else found
+
+    def keep_s(self, forecast: Forecast | None) -> float | None:
+        """How long before its predecessor's end a successor may start now and stay; None: at any time."""
+        level = _at_price(self.kept, self.prices)
+        wait = None if level is None or level >= 1.0 or forecast is None else forecast.wait_s(level)
+        return None if wait is None else max(KEPT_LEAST_S, wait)
 
     def lead_s(self, forecast: Forecast | None) -> float | None:
         """The wait at the level, plus the margin."""
@@ -88,6 +100,11 @@ class Newsvendor:
     def submit_at(self, run: Run, now: float, forecast: Forecast | None = None) -> float | None:
         """See :func:`submit_at`."""
         return submit_at(self, run, now, forecast)
+
+
+def _at_price(table: tuple[tuple[float, float], ...], prices: Prices) -> float | None:
+    """What the table says for these prices, straight between its own; None without any."""
+    return Forecast(0.0, tuple(p for p, _ in table), tuple(v for _, v in table)).wait_s(prices.level)
 
 
 class Twin(Newsvendor):
@@ -128,6 +145,11 @@ class Informed:
     rule: Rule
     forecast: Forecast | None = None
 
+    @property
+    def keep_s(self) -> float | None:
+        """The rule's, where it has one: see :meth:`Newsvendor.keep_s`."""
+        return self.rule.keep_s(self.forecast) if isinstance(self.rule, Newsvendor) else None
+
     def submit_at(self, run: Run, now: float) -> float | None:
         """When the successor should be queued."""
         if isinstance(self.rule, HandOver):
@@ -146,18 +168,6 @@ def submit_at(rule: Rule, run: Run, now: float, forecast: Forecast | None) -> fl
     if segment is None or lead is None:
         return None
     return max(now, segment[1] - lead)
-
-
-def first_look(rule: Rule, looks_s: Sequence[float], end_s: float, forecasts: Sequence[Forecast | None]) -> int:
-    """The first look at which the rule submits, the last one (forced, at the segment's end) if it never does.
-
-    ``forecasts[i]`` is what was known at ``looks_s[i]``.
-    """
-    for i, (look, forecast) in enumerate(zip(looks_s, forecasts, strict=True)):
-        lead = rule.lead_s(forecast)
-        if lead is not None and end_s - look <= lead:
-            return i
-    return len(looks_s) - 1
 
 
 def segment_of(run: Run) -> tuple[float, float] | None:

@@ -91,7 +91,7 @@ def logs(
 ) -> Response:
     """The last lines that an attempt (the newest, where none is named) printed."""
     text = desk.backend.log_tail(run.owner, run, attempt, lines)
-    number = attempt if attempt is not None else run.attempts[-1].number
+    number = attempt if attempt is not None else run.attempt.number if run.attempt else 0
     return document("logs", {"run_id": run.id, "path": f"{run.directory}/logs/{number}.out", "text": text})
 
 

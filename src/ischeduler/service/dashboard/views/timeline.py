@@ -18,12 +18,13 @@ from ischeduler.service.dashboard.words import plural
 
 CAUSE_TONES: dict[Cause, str] = {
     Cause.FINISHED: "good", Cause.WALLTIME: "warn", Cause.MOVED: "warn", Cause.PREEMPTED: "warn", Cause.SUPERSEDED: "idle",
-    Cause.CANCELLED: "warn",
+    Cause.CANCELLED: "warn", Cause.RETURNED: "idle",
 }  # fmt: skip
 """Every other cause is a failure ('bad')."""
 MOST_MARKS = 150
-PLANNED = (Cause.FINISHED, Cause.SUPERSEDED, Cause.CANCELLED)
-"""Ends that interrupt nothing: a superseded job handed over to its successor, a cancelled run was not to go on."""
+PLANNED = (Cause.FINISHED, Cause.SUPERSEDED, Cause.CANCELLED, Cause.RETURNED)
+"""Ends that interrupt nothing: a superseded job handed over to its successor, a cancelled run was not to go on, and beside a job that gave
+its allocation back another ran."""
 
 
 @dataclass(frozen=True, slots=True)
