@@ -23,6 +23,7 @@ from ischeduler.core.run import Run
 from ischeduler.plane.cadence import Cadence
 from ischeduler.plane.loop import Plane
 from ischeduler.plane.policy import Policy
+from ischeduler.plane.provisioners import Forecast, Informed, Newsvendor, rules
 from ischeduler.store.sql_store import SqlStore
 
 
@@ -73,6 +74,17 @@ class Silent:
         return None
 
 
+class Foretold:
+    """Says every time that one in two would wait ``wait_s`` and some nothing; who starts more than ``keep_s`` before the end gives back."""
+
+    def __init__(self, wait_s: float, keep_s: float) -> None:
+        self._wait_s = wait_s
+        rules.KEPT_LEAST_S = keep_s
+
+    def provisioner(self, run: Run, now: float) -> tuple[Informed, str]:
+        return Informed(Newsvendor(kept=((0.5, 0.1),)), Forecast(now, (0.1, 0.5), (0.0, self._wait_s))), ""
+
+
 class FixedPlans:
     """A replanner that knows the plans the test gave it."""
 
@@ -96,7 +108,7 @@ def main() -> int:
     plane = Plane(
         store, {run.plan.cluster: batch}, SpoolEvents(), clock, Silent(), SharedRunFiles(), owner=run.owner, holder=f"driver-{os.getpid()}",
         replanner=FixedPlans(plans), policy=Policy(**config.get("policy", {})), cadence=Cadence(fast_s=0.5, slow_s=1.0, idle_s=1.0),
-        lease_ttl_s=config.get("lease_ttl_s", 60.0),
+        lease_ttl_s=config.get("lease_ttl_s", 60.0), foresight=Foretold(**config["foresight"]) if "foresight" in config else None,
     )  # fmt: skip
     try:
         plane.delegate(run)
