@@ -97,18 +97,20 @@ def pursue(
 
 
 def _tell(run: Run, now: float, keep_s: float | None) -> tuple[Run, tuple[Action, ...]]:
-    """Tell a successor that waits whether it stays if it starts now, where that is no longer what it was told last."""
-    living = alive_attempts(run)
-    if keep_s is None or len(living) < 2 or living[0].state is not JobState.RUNNING or living[0].started_at is None:
+    """Tell successors that wait whether they stay if they start now, where that is no longer what they were told last."""
+    living, words = alive_attempts(run), list[Action]()
+    if keep_s is None or not living or living[0].state is not JobState.RUNNING or living[0].started_at is None:
         return run, ()
-    waiting, end = living[-1], living[0].started_at + living[0].resources.walltime_s
-    if waiting.keep_from is None or waiting.job_id is None or waiting.state is not JobState.PENDING or waiting.ending:
-        return run, ()
-    knows = waiting.told or ("stay" if now >= waiting.keep_from else "return")
-    word = "stay" if now >= end - keep_s else "return"
-    if word == knows:
-        return run, ()
-    return change(run, waiting.number, told=word), (Control(token(waiting), word),)
+    end = living[0].started_at + living[0].resources.walltime_s
+    for waiting in living[1:]:
+        if waiting.keep_from is None or waiting.job_id is None or waiting.state is not JobState.PENDING or waiting.ending:
+            continue
+        knows = waiting.told or ("stay" if now >= waiting.keep_from else "return")
+        word = "stay" if now >= end - keep_s else "return"
+        if word != knows:
+            run = change(run, waiting.number, told=word)
+            words.append(Control(token(waiting), word))
+    return run, tuple(words)
 
 
 def _wanted(run: Run, now: float, policy: Policy, succeed_at: float | None) -> bool:
