@@ -142,10 +142,13 @@ def _show(about: Mapping[str, Any]) -> None:
         return
     output.line()
     cells = [
-        (name, *(f"{f[k]:.2f}" for k in ("interruption_h", "overlap_h", "sum_h")), f"{f['zero_share']:.0%}", f"{f['segment_h']:.1f}")
+        (
+            name, *(f"{f[k]:.2f}" for k in ("interruption_h", "overlap_h", "sum_h")), f"{f['zero_share']:.0%}", f"{f['segment_h']:.1f}",
+            f"{f.get('given_back', 0.0):.2f}",
+        )
         for name, f in rows.items()
-    ]
-    output.table(("METHOD", "INTERRUPTION h", "OVERLAP h", "SUM h", "NONE", "SEGMENT h"), cells, right=(1, 2, 3, 4, 5))
+    ]  # fmt: skip
+    output.table(("METHOD", "INTERRUPTION h", "OVERLAP h", "SUM h", "NONE", "SEGMENT h", "GIVEN BACK"), cells, right=(1, 2, 3, 4, 5, 6))
     saved = about["validation"]["reduction"]
     count = int(next(iter(rows.values()))["episodes"])
     output.line(
