@@ -55,7 +55,7 @@ def held_out_costs(
         judged = np.concatenate([out for _, out in parts])
         rows = {name: signed_gaps(parts, lambda rest, g=g: (g, *cheapest(g[:, :, rest]))) for name, g in gaps.items()}
         rows["blend_giving_back"] = signed_gaps(parts, lambda rest: _with_keep(kept, rest))
-        rows["cheaper_of_blend_and_twin"] = signed_gaps(parts, lambda rest: _of_two(gaps["blend"], gaps["twin"], rest))
+        rows["cheaper_of_blend_and_twin"] = signed_gaps(parts, lambda rest: cheaper_of(gaps["blend"], gaps["twin"], rest))
         for slack in SLACKS:
             rows[f"blend_within_{100 * slack:g}_percent"] = signed_gaps(parts, lambda rest, s=slack: (gaps["blend"], *cheapest(gaps["blend"][:, :, rest], s)))
         for name, gap in rows.items():
@@ -162,7 +162,8 @@ def pinball_h(episodes: Sequence[Evidence], tables: Sequence[Quantiles]) -> floa
     return float(np.maximum(BOOSTED_LEVELS * over, (BOOSTED_LEVELS - 1) * over).mean())
 
 
-def _of_two(one: Quantiles, other: Quantiles, rest: NDArray[np.int64]) -> tuple[Quantiles, int, int]:
+def cheaper_of(one: Quantiles, other: Quantiles, rest: NDArray[np.int64]) -> tuple[Quantiles, int, int]:
+    """Whichever gap table was cheaper on ``rest``, with its window and level."""
     chosen = [(g, *cheapest(g[:, :, rest])) for g in (one, other)]
     return min(chosen, key=lambda c: float(np.abs(c[0][c[1], c[2], rest]).mean()))
 

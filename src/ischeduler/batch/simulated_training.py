@@ -14,9 +14,8 @@ from ischeduler.batch.simulated import Life, SimulatedBatch
 from ischeduler.core.event import Event
 from ischeduler.core.jobs import JobSpec
 from ischeduler.core.run import Run
+from ischeduler.training.handover import QUIET_S
 
-QUIET_S = 90.0
-"""After so long without a word a predecessor is taken for dead."""
 Token = tuple[int, int]
 """(attempt, restart)."""
 

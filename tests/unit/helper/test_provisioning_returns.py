@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from provisioning_parts import even_load
 
-from ischeduler.estimators.jobruntime.table import job_table
 from ischeduler.helper.provisioning.evidence import LEVELS, Evidence
 from ischeduler.helper.provisioning.forecasters import TwinForecaster
 from ischeduler.helper.provisioning.judge import record
@@ -129,15 +129,7 @@ def test_nothing_is_given_back_where_waits_are_as_foretold():
 
 @pytest.fixture(scope="module")
 def setting() -> Setting:
-    rng = np.random.default_rng(7)
-    count = 1500
-    submit = np.sort(rng.integers(0, 60 * DAY, count))
-    limit = rng.choice([2 * HOUR, 8 * HOUR, 16 * HOUR], count)
-    table = job_table({
-        "submit_s": submit, "start_s": submit + rng.integers(0, 2 * HOUR, count), "run_s": limit * rng.uniform(0.1, 1, count),
-        "req_units": rng.integers(1, 4, count), "req_walltime_s": limit, "user": rng.integers(0, 9, count).astype(str),
-    })  # fmt: skip
-    return Setting(table, 12, 42 * DAY, segment_s=12 * HOUR, span_s=3 * DAY, horizon_s=4 * DAY, source="made up")
+    return even_load(7)
 
 
 def test_a_world_with_a_start_given_back(setting: Setting):

@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 pytest.importorskip("numba", reason="numba is not installed")
 
+from provisioning_parts import even_load
+
 from ischeduler.core.errors import BadInput
 from ischeduler.estimators.jobruntime.model import RuntimeLaw
-from ischeduler.estimators.jobruntime.table import job_table
 from ischeduler.helper.provisioning.collecting import fit_laws
 from ischeduler.helper.provisioning.evidence import Evidence, Sight, look_at
 from ischeduler.helper.provisioning.setting import Setting
@@ -29,15 +30,7 @@ ORDER = Order(units=2, training=24, validation=4, rolls=8, stride=12, looks=100)
 
 @pytest.fixture(scope="module")
 def setting() -> Setting:
-    rng = np.random.default_rng(4)
-    count = 1500
-    submit = np.sort(rng.integers(0, 60 * DAY, count))
-    limit = rng.choice([2 * HOUR, 8 * HOUR, 16 * HOUR], count)
-    table = job_table({
-        "submit_s": submit, "start_s": submit + rng.integers(0, 2 * HOUR, count), "run_s": limit * rng.uniform(0.1, 1, count),
-        "req_units": rng.integers(1, 4, count), "req_walltime_s": limit, "user": rng.integers(0, 9, count).astype(str),
-    })  # fmt: skip
-    return Setting(table, 12, 42 * DAY, segment_s=12 * HOUR, span_s=3 * DAY, horizon_s=4 * DAY, source="made up")
+    return even_load(4)
 
 
 @pytest.fixture(scope="module")
