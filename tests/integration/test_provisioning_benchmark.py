@@ -13,12 +13,12 @@ pytest.importorskip("numba", reason="numba is not installed")
 
 from benchmarks.provisioning import main
 from benchmarks.provisioning_held_out import GRID, cheaper_of, cheapest, forward, gap_table, held_out_costs, signed_gaps
-from benchmarks.provisioning_report import Table, summary
+from benchmarks.provisioning_report import Table, by_load, print_curves, summary
 
 from ischeduler.estimators.jobruntime.table import job_table
 from ischeduler.helper.provisioning.evidence import LEVELS, Evidence
 from ischeduler.helper.provisioning.forecasters import BOOSTED_LEVELS
-from ischeduler.helper.provisioning.judge import Record, difference_h, record
+from ischeduler.helper.provisioning.judge import Record, difference_h, interval_h, record
 from ischeduler.helper.provisioning.methods import DEPLOYED, STAYING, Method
 from ischeduler.helper.provisioning.setting import Setting
 from ischeduler.helper.provisioning.state import FEATURES
@@ -56,7 +56,7 @@ def found() -> dict[str, object]:
     worse, level = made("mixture_policy", 6.0, 0.5), made("ppo", 2.05, 1.0)
     plain = [made("reactive", 9.0, 3.0), made("average", 7.0, 3.0)]
     ours, staying = made(DEPLOYED, 2.0, 1.0), made(STAYING, 2.5, 1.0)
-    table = Table([*plain, worse, level, staying, ours], Method(DEPLOYED), DEPLOYED, ours, [made("oracle", 0.5, 0.1)], ["mixture_policy", "ppo"], {})
+    table = Table([*plain, worse, level, staying, ours], Method(DEPLOYED), DEPLOYED, ours, [made("oracle", 0.5, 0.1)], ["mixture_policy", "ppo"], {(2, 5): worse})
     return {"table": table, **summary(table, 1)}
 
 
@@ -69,6 +69,43 @@ def test_every_other_method_has_its_interval(found: dict[str, object]):
     assert found["n1_mixture_policy_costs_more_h"] == pytest.approx(expected, abs=1e-4)
     assert expected[1] < expected[0] < expected[2]
     assert found["n1_mixture_policy_costs_more_than_staying_h"][0] < expected[0]  # type: ignore[index]
+
+
+def test_each_load_class_has_its_figures_in_a_table(found: dict[str, object]):
+    table = found["table"]
+    assert isinstance(table, Table)
+    reactive = table.of("reactive").interruption
+    heavy, medium = reactive > 12, (reactive > 2) & (reactive <= 12)
+    lines = by_load(table)
+    assert lines[0] == f"| method | low ({EPISODES - (heavy | medium).sum()}) | medium ({medium.sum()}) | heavy ({heavy.sum()}) |"
+    assert len({line.count("|") for line in lines}) == 1
+    ours, cells = table.of(DEPLOYED), next(line for line in lines if line.startswith(f"| {DEPLOYED} |")).split("|")
+    zero = (ours.interruption[heavy] < 1 / 60).mean()
+    assert cells[4].strip() == f"{ours.interruption[heavy].mean():.2f} + {ours.overlap[heavy].mean():.2f} ({zero:.2f})"
+    assert any(line.startswith("| oracle |") for line in lines)
+
+
+def test_how_far_chance_goes_in_heavy_load(found: dict[str, object]):
+    table = found["table"]
+    assert isinstance(table, Table)
+    heavy = table.of("reactive").interruption > 12
+    low, high = found["n1_heavy_interruption_95_h"]  # type: ignore[misc]
+    assert low < table.of(DEPLOYED).interruption[heavy].mean() < high
+    assert (low, high) == pytest.approx(interval_h(table.of(DEPLOYED).interruption, heavy), abs=1e-4)
+    narrow = found["n1_sum_95_h"]
+    assert narrow[1] - narrow[0] < high - low, "96 starts, not the few heavy ones"  # type: ignore[index]
+    assert interval_h(np.arange(24.0), np.arange(24) == 5) == (5.0, 5.0)
+
+
+def test_what_a_price_buys_under_heavy_load(found: dict[str, object], capsys: pytest.CaptureFixture[str]):
+    table = found["table"]
+    assert isinstance(table, Table)
+    print_curves(table)
+    shown = capsys.readouterr().out.splitlines()[1].split()
+    other, heavy = table.curves[2, 5], table.of("reactive").interruption > 12
+    assert shown[0] == "2:5"
+    assert [float(shown[i]) for i in (1, 5)] == pytest.approx([other.interruption.mean(), other.interruption[heavy].mean()], abs=0.01)
+    assert found["n1_price_2_5"][3] == pytest.approx(other.interruption[heavy].mean(), abs=1e-4)  # type: ignore[index]
 
 
 def test_a_peer_that_may_be_as_good_is_not_beaten(found: dict[str, object]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from provisioning_parts import even_load
 from ischeduler.helper.provisioning.evidence import LEVELS, Evidence
 from ischeduler.helper.provisioning.forecasters import TwinForecaster
 from ischeduler.helper.provisioning.judge import record
-from ischeduler.helper.provisioning.methods import Method
+from ischeduler.helper.provisioning.methods import Method, told_in_hindsight, told_outcomes
 from ischeduler.helper.provisioning.setting import Setting
 from ischeduler.helper.provisioning.tuning import (
     KEEPS,
@@ -161,3 +162,16 @@ def test_replayed_submissions_see_each_other(setting: Setting):
     assert len(world.world) == len(of.world) + 1
     stays = Decisions(both.due, np.full(len(every), math.inf))
     assert replayed(known, stays, of)[:2] == ([early], pytest.approx(gap[early]))
+
+
+def test_who_is_told_the_run_times_may_still_come_late_by_a_margin_and_give_back():
+    """Two hours that arrive after the look are added by the margin; a start long before the end, when a wait of four hours is told by then, is given back."""
+    late = [replace(seen(0, np.full(len(LOOKS_S), 6.0), LOOKS_S * 0.0), twin_true=np.full(len(HOURS), 4.0)) for _ in range(3)]
+    assert [gap for gap, _ in told_outcomes(late)] == pytest.approx([2.0] * 3)
+    assert told_in_hindsight(late) == [(pytest.approx(0.0), 0)] * 3
+    early = np.where(REMAINING_H > 10, 1.5, 4.0)
+    clears = replace(late[0], gap=early - REMAINING_H, twin_true=np.where(REMAINING_H[HOURS] > 19, 20.0, np.minimum(4.0, REMAINING_H[HOURS])))
+    (stays,), (back,) = told_outcomes([clears]), told_in_hindsight([clears])
+    assert stays == (pytest.approx(-18.5), 0)
+    assert back[1] > 0
+    assert abs(back[0]) < 0.5

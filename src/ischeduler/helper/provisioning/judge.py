@@ -60,6 +60,15 @@ def classes(reactive: Record) -> dict[str, NDArray[np.bool_]]:
     return {"low": cost <= LOW_H, "medium": (cost > LOW_H) & (cost <= HEAVY_H), "heavy": cost > HEAVY_H}
 
 
+def interval_h(hours: NDArray[np.float64], chosen: NDArray[np.bool_], *, samples: int = 2000, seed: int = 0, share: float = 0.95) -> tuple[float, float]:
+    """Between which the mean of the chosen episodes (some at least) lies in resamples of neighbouring ones; those without any chosen are left out."""
+    drawn = _blocks(len(hours), samples, seed)
+    count = chosen[drawn].sum(axis=1)
+    means = (hours * chosen)[drawn].sum(axis=1)[count > 0] / count[count > 0]
+    low, high = np.quantile(means, [(1 - share) / 2, (1 + share) / 2])
+    return float(low), float(high)
+
+
 def reduction(
     ours: Record, others: Sequence[Record], *, samples: int = 2000, seed: int = 0, share: float = 0.95
 ) -> tuple[float, float, float]:

@@ -242,6 +242,6 @@ def folds(starts_s: Sequence[int], parts: int = 7) -> list[tuple[NDArray[np.int6
 
 
 __all__ = [
-    "KEEPS", "PRICE_LEVELS", "RETURN_H", "Decisions", "Quantiles", "Tuning", "after_start", "at_level", "crossing", "decide", "dues", "folds",
+    "KEEPS", "MARGINS_H", "PRICE_LEVELS", "RETURN_H", "Decisions", "Quantiles", "Tuning", "after_start", "at_level", "crossing", "decide", "dues", "folds",
     "outcomes_of", "replayed", "rolling", "submissions", "tune",
 ]  # fmt: skip
