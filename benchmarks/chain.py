@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -103,7 +103,7 @@ def chain_spec(rules: Sequence[str], minutes: int) -> SandboxSpec:
 
 def partition_of(rule: str) -> str:
     """The rule's partition."""
-    return rule.replace("-", "")
+    return rule.replace("-", "").replace("_", "")
 
 
 def others(count: int, seed: int, load: float, trace: Path | None = None) -> list[Other]:
@@ -142,8 +142,13 @@ def _of_trace(path: Path, count: int) -> list[tuple[int, int, float, float]]:
     ]  # fmt: skip
 
 
-def chains(sandbox: Sandbox, rules: Sequence[str], jobs: Sequence[Other], *, segments: int, minutes: int) -> list[Outcome]:
-    """Run all rules side by side in a sandbox of :func:`chain_spec`, each beside the same ``jobs`` of others."""
+def chains(
+    sandbox: Sandbox, rules: Sequence[str], jobs: Sequence[Other], *, segments: int, minutes: int, models: Mapping[str, Path] | None = None
+) -> list[Outcome]:
+    """Run all rules side by side in a sandbox of :func:`chain_spec`, each beside the same ``jobs`` of others.
+
+    ``models``: files of ``isched provisioner train``; a rule of that name is what the file says.
+    """
     longest_s = longest_for(segments, minutes)
     stop = threading.Event()
     threads = [threading.Thread(target=_keep_busy, args=(sandbox, partition_of(r), jobs, stop), daemon=True) for r in rules]
@@ -151,7 +156,7 @@ def chains(sandbox: Sandbox, rules: Sequence[str], jobs: Sequence[Other], *, seg
         thread.start()
     time.sleep(WARM_UP_S)
     try:
-        begun = {r: _start(sandbox, r, segments, minutes, longest_s) for r in rules}
+        begun = {r: _start(sandbox, r, segments, minutes, longest_s, (models or {}).get(r)) for r in rules}
         return [_outcome(sandbox, r, *begun[r], longest_s) for r in rules]
     finally:
         stop.set()
@@ -180,7 +185,9 @@ def epochs_for(segments: int, minutes: int) -> int:
     return int((segments - 0.5) * (60.0 * minutes - LEAD_S - 8.0) / (STEPS * STEP_S))
 
 
-def _start(sandbox: Sandbox, rule: str, segments: int, minutes: int, longest_s: float) -> tuple[subprocess.Popen[bytes], Path, float]:
+def _start(
+    sandbox: Sandbox, rule: str, segments: int, minutes: int, longest_s: float, model: Path | None
+) -> tuple[subprocess.Popen[bytes], Path, float]:
     work = sandbox.home("alice") / partition_of(rule)
     sandbox.run(["mkdir", "-p", str(work)], user="alice")
     run = planned(sandbox, rule, work, segments, minutes)
@@ -189,9 +196,13 @@ def _start(sandbox: Sandbox, rule: str, segments: int, minutes: int, longest_s: 
         ("driver.py", Path(__file__).with_name("chain_driver.py").read_text()),
     ):  # fmt: skip
         sandbox.run(["tee", str(work / name)], user="alice", stdin=text)
-    environment = sandbox.user_env("alice") | {
-        "ISCHED_PLANE_PROVISIONER": rule, "ISCHED_PATHS_STATE": str(work / "state"), "ISCHED_PATHS_DATA": str(work / "data"),
-        "ISCHED_PLANE_INTERVAL": "1s", "ISCHED_BATCH_KIND": "slurm", "NUMBA_CACHE_DIR": str(work.parent / "numba"),
+    decided = {"ISCHED_PLANE_PROVISIONER": rule}
+    if model is not None:
+        sandbox.run(["tee", str(work / "model.json")], user="alice", stdin=model.read_text())
+        decided = {"ISCHED_PLANE_PROVISIONER": "trained", "ISCHED_PLANE_PROVISIONER_MODEL": str(work / "model.json")}
+    environment = sandbox.user_env("alice") | decided | {
+        "ISCHED_PATHS_STATE": str(work / "state"), "ISCHED_PATHS_DATA": str(work / "data"), "ISCHED_PLANE_INTERVAL": "1s",
+        "ISCHED_BATCH_KIND": "slurm", "NUMBA_CACHE_DIR": str(work.parent / "numba"),
     }  # fmt: skip
     account = sandbox.system_user("alice")
     with (work.parent / f"{partition_of(rule)}.out").open("wb") as out, (work.parent / f"{partition_of(rule)}.err").open("wb") as err:
@@ -299,6 +310,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 when all trainings came out right with no step done twice, 1 when not, 2 on bad input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rules", default="reactive,twin,hand-over", help=f"of {', '.join(RULES)}")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="a file of isched provisioner train: its method is one more rule")
     parser.add_argument("--segments", "--limit", type=int, default=5)
     parser.add_argument("--minutes", type=int, default=2, help="walltime limit of a segment")
     parser.add_argument("--load", type=float, default=0.65, help="of each partition that the others ask for; the training takes half of one")
@@ -310,7 +322,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not rules or set(rules) - set(RULES) or asked.segments < 1 or asked.minutes < 1 or asked.load <= 0:
             raise BadInput(f"rules are of {', '.join(RULES)}; --segments, --minutes and --load are positive.")
-        found = measured(rules, asked)
+        found = measured(rules, asked, {method_of(path): path for path in asked.model})
     except (IschedError, OSError) as error:
         print(f"chain: {error}", file=sys.stderr)
         return 2
@@ -321,16 +333,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return finish("chain", metrics, [Bar("wrong", 0), Bar("lost_steps", 0)], as_json=asked.json)
 
 
-def measured(rules: Sequence[str], asked: Any) -> list[Outcome]:
+def method_of(path: Path) -> str:
+    """What a model file follows."""
+    from ischeduler.helper.provisioning.model_file import read
+
+    return read(path).method
+
+
+def measured(named: Sequence[str], asked: Any, models: Mapping[str, Path]) -> list[Outcome]:
     """A sandbox of its own for one experiment."""
     from ischeduler.sandbox import Sandbox
 
+    rules = [*named, *models]
     sandbox = Sandbox(chain_spec(rules, asked.minutes), "chain")
     sandbox.down()
     sandbox.up()
     try:
         jobs = others(int(longest_for(asked.segments, asked.minutes) / 6), asked.seed, asked.load, asked.trace)
-        return chains(sandbox, rules, jobs, segments=asked.segments, minutes=asked.minutes)
+        return chains(sandbox, rules, jobs, segments=asked.segments, minutes=asked.minutes, models=models)
     finally:
         sandbox.down()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.provisioning_report import figures_text
+from ischeduler.helper.provisioning import methods
 from ischeduler.helper.provisioning.evidence import Evidence
 from ischeduler.helper.provisioning.judge import Record, record
 from ischeduler.helper.provisioning.networks.methods import networks
@@ -15,15 +16,9 @@ from ischeduler.helper.provisioning.setting import Setting
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How much training: ``width`` of the embedding (Mirage's is 512), at most so many ``epochs``, so many ``decisions`` of DQN and PPO.
+class Effort(methods.Effort):
+    """``seeds``: each method is trained so many times, and every one of them is a line of the table."""
 
-    ``seeds``: each method is trained so many times, and every one of them is a line of the table.
-    """
-
-    width: int = 64
-    epochs: int = 30
-    decisions: int = 40_000
     seeds: int = 1
 
 

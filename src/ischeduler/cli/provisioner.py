@@ -36,6 +36,11 @@ def train(
     training: Annotated[int, typer.Option("--training", metavar="N", help="Training episodes at most.")] = 200,
     episodes: Annotated[int, typer.Option("--episodes", metavar="N", help="Validation episodes at most.")] = 60,
     rolls: Annotated[int, typer.Option("--rolls", metavar="N", help="Roll-outs a forecast.")] = 64,
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="blend, or a peer: random_forest, xgboost, transformer_value, mixture_policy, dqn, ppo, ...")
+    ] = "blend",
+    width: Annotated[int, typer.Option("--network-width", metavar="N", help="Embedding of a network (Mirage's is 512).")] = 64,
+    decisions: Annotated[int, typer.Option("--network-decisions", metavar="N", help="Decisions dqn and ppo learn from.")] = 40_000,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the random numbers.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", help="So many trainings with seeds from --seed on.")] = 1,
     where: Annotated[str, typer.Option("--on", metavar="CLUSTER/PARTITION", help="Not here: as an array of batch jobs there.")] = "",
@@ -47,11 +52,15 @@ def train(
 ) -> None:
     """Train on a cluster's past jobs, judge on what came after. Stopped, the same command goes on where it was."""
     from ischeduler.helper.provisioning.campaign import tasks_of
+    from ischeduler.helper.provisioning.methods import check
 
     common = {
         "nodes": nodes, "segment_s": round(parse_human(segment)), "train_until": train_until, "protocol": protocol,
-        "training": training, "episodes": episodes, "rolls": rolls,
+        "training": training, "episodes": episodes, "rolls": rolls, "method": method, "width": width, "decisions": decisions,
     }  # fmt: skip
+    check(method)
+    if min(width, decisions) < 1:
+        raise BadInput(f"--network-width {width} and --network-decisions {decisions} must be 1 or more.")
     if seeds < 1:
         raise BadInput(f"--seeds {seeds} cannot be; give 1 or more.")
     tasks = tasks_of(trace, units, range(seed, seed + seeds), **common)
@@ -93,7 +102,7 @@ def _train_all(tasks: list[Task], out: Path, where: str, asked: tuple[str, int, 
 
 def _show_all(tasks: list[Task], out: Path, as_json: bool) -> None:
     """Every model's saving below the better of reactive and average, and the middle one of each trace's seeds."""
-    from ischeduler.helper.provisioning.training import read
+    from ischeduler.helper.provisioning.model_file import read
 
     about = {t.name: dict(read(out / f"{t.name}.json").about) for t in tasks}
     if as_json:
@@ -115,7 +124,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """What a model was trained on, by what code, and how good it was on what came after."""
-    from ischeduler.helper.provisioning.training import read
+    from ischeduler.helper.provisioning.model_file import read
 
     about = dict(read(file).about)
     if as_json:
@@ -130,6 +139,7 @@ def _show(about: Mapping[str, Any]) -> None:
     facts = (
         ("trained on", f"{data['trace']}, {data['jobs']:,} jobs from {_day(data['first_s'])} until {_day(data['train_until_s'])}"),
         ("machine", f"{data['units']} units, {data['protocol']} protocol"),
+        ("method", about.get("method", "blend")),
         ("segments", f"{about['segment_units']} units, {human(about['segment_s'])}"),
         ("by", f"{about['code']}, seed {about['seed']}, {about['training_episodes']} training episodes"),
         ("data", f"SHA-256 {data['sha256'][:16]}..."),

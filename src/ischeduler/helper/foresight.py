@@ -29,7 +29,8 @@ from ischeduler.ports import Provisioner
 from ischeduler.wiring import Services, Settings
 
 if TYPE_CHECKING:
-    from ischeduler.helper.provisioning.training import TrainedProvisioner
+    from ischeduler.helper.provisioning.live import Look
+    from ischeduler.helper.provisioning.model_file import TrainedProvisioner
 
 LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 LOOKS_A_SEGMENT = 60
@@ -44,18 +45,20 @@ HAND_OVER_SHARE = 0.25
 RECENT_STARTS = 100
 MODEL_LOOKS, MODEL_LOOK_MOST_S = 48, 3600.0
 """A trained model's smoothing was tuned on a forecast an hour in segments of 48 hours."""
-_LEARNED = ("quantile", "twin", "hand-over")
+DAY_S = 86400.0
+_LEARNED = ("quantile", "twin", "trained", "hand-over")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Whose forecasts may be averaged."""
+    """Whose forecasts may be averaged. ``segment``: the attempt, where a model's forecast is about that alone."""
 
     cluster: str
     partition: str
     nodes: int
     gpus: int
     walltime_s: float
+    segment: str = ""
 
 
 class LiveForesight:
@@ -69,6 +72,7 @@ class LiveForesight:
         self._rule = rule_of(self._kind, prices, self._model)
         self._averaged = self._model.tuning.window if self._model else AVERAGED
         self._seen: dict[str, QueueSnapshot] = {}
+        self._looked: dict[str, list[Look]] = {}
         self._made: dict[_Place, list[Forecast]] = {}
         self._tried: dict[_Place, float] = {}
         self._problem: dict[_Place, str] = {}
@@ -82,7 +86,8 @@ class LiveForesight:
             return REACTIVE, ""
         attempt = living[0]
         gpus = attempt.resources.gpus_per_node * attempt.resources.nodes
-        place = _Place(attempt.cluster, attempt.partition, attempt.resources.nodes, gpus, round(next_walltime_s(run), -1))
+        own = attempt.key if self._model and self._model.segments_own else ""
+        place = _Place(attempt.cluster, attempt.partition, attempt.resources.nodes, gpus, round(next_walltime_s(run), -1), own)
         every_s = look_every_s(attempt, MODEL_LOOKS, MODEL_LOOK_MOST_S) if self._model else look_every_s(attempt)
         made = self._made.setdefault(place, [])
         if now - self._tried.get(place, 0.0) >= every_s:
@@ -109,7 +114,9 @@ class LiveForesight:
         if self._model is not None:
             from ischeduler.helper.provisioning.live import forecast
 
-            return forecast(self._model, _without(snapshot, run), self._finished(place, attempt), attempt, now)
+            past = self._looked.setdefault(attempt.key, [])
+            self._forget(now)
+            return forecast(self._model, _without(snapshot, run), self._finished(place, attempt), attempt, now, past)
         if self._kind == "quantile":
             return self._estimated(attempt, run, snapshot, now)
         own = [a.job_id for a in run.attempts if a.job_id]
@@ -124,6 +131,14 @@ class LiveForesight:
             "queue_wait", run.plan.workload, cluster, partition, node_type, attempt.resources, snapshot, now
         )
         return Forecast(now, (0.1, 0.5, 0.9), (found.p10, found.p50, found.p90), source=found.source)
+
+    def _forget(self, now: float) -> None:
+        """Segments that nobody has looked at for a day."""
+        for key in [k for k, looks in self._looked.items() if looks and looks[-1].at_s < now - DAY_S]:
+            del self._looked[key]
+        for place in [p for p, at in self._tried.items() if p.segment and at < now - DAY_S]:
+            for kept in (self._made, self._tried, self._problem):
+                kept.pop(place, None)
 
     def _snapshot(self, cluster: str, now: float, every_s: float) -> QueueSnapshot:
         kept = self._seen.get(cluster)
@@ -149,9 +164,11 @@ def _without(snapshot: QueueSnapshot, run: Run) -> QueueSnapshot:
 def _trained(settings: Settings) -> TrainedProvisioner | None:
     path = str(settings["plane.provisioner_model"] or "")
     if not path:
+        if settings["plane.provisioner"] == "trained":
+            raise ConfigError("plane.provisioner = trained needs plane.provisioner_model, a file of isched provisioner train --method NAME.")
         return None
     try:
-        from ischeduler.helper.provisioning.training import read
+        from ischeduler.helper.provisioning.model_file import read
     except ImportError as error:
         raise ConfigError(f"plane.provisioner_model needs the extra 'provisioning' ({error}): pip install 'ischeduler[provisioning]'.") from None
     return read(Path(path).expanduser())

@@ -95,15 +95,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "plane.provisioner",
-        "choice:reactive|average|quantile|twin|hand-over",
+        "choice:reactive|average|quantile|twin|trained|hand-over",
         "reactive",
-        "when a segment's successor is queued: after its end, or ahead by the average wait, the predicted wait, or roll-outs of the queue",
+        "when a segment's successor is queued: after its end, or ahead by the average wait, predicted waits, roll-outs of the queue, or as a model says",
     ),
     Setting(
         "plane.provisioner_model",
         "path",
         "",
-        "file of isched provisioner train, whose forecasts and tuned levels quantile, twin and hand-over use; empty: no model",
+        "file of isched provisioner train, whose method trained, quantile, twin and hand-over follow; empty: no model",
     ),
     Setting("plane.interruption_price", "number", 1.0, "price of an hour without a job, against plane.overlap_price (quantile, twin)"),
     Setting("plane.overlap_price", "number", 1.0, "price of an hour that a successor starts too early (quantile, twin)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,20 +16,25 @@ pytest.importorskip("numba", reason="numba is not installed")
 from helper_builders import plan
 from helper_builders import run as make_run
 
-from ischeduler.core.errors import BadInput
+from ischeduler.core.errors import BadInput, ConfigError
 from ischeduler.core.jobs import JobState, Resources
 from ischeduler.core.run import Attempt, Progress, Run, RunState
 from ischeduler.core.snapshot import FinishedJob, QueuedJob, QueueSnapshot
+from ischeduler.estimators.jobruntime.model import RuntimeLaw
 from ischeduler.estimators.jobruntime.table import job_table
 from ischeduler.helper.foresight import HAND_OVER_SHARE, LiveForesight
 from ischeduler.helper.provisioning.collecting import fit_laws
-from ischeduler.helper.provisioning.evidence import Sight, look_at
-from ischeduler.helper.provisioning.live import forecast
+from ischeduler.helper.provisioning.evidence import Evidence, Sight, gather, look_at
+from ischeduler.helper.provisioning.live import Look, forecast
+from ischeduler.helper.provisioning.methods import Effort, fitted
+from ischeduler.helper.provisioning.model_file import TrainedProvisioner, forecaster_of, read, write
 from ischeduler.helper.provisioning.setting import Setting
-from ischeduler.helper.provisioning.training import Order, TrainedProvisioner, read, train
-from ischeduler.plane.provisioners import REACTIVE, Informed
+from ischeduler.helper.provisioning.training import Order, train
+from ischeduler.helper.provisioning.tuning import Tuning
+from ischeduler.plane.provisioners import REACTIVE, Forecast, Informed, Newsvendor
 
 DAY, HOUR = 86400, 3600
+AT_ONCE_H = 1e4
 SEGMENT_S = 12 * HOUR
 
 
@@ -53,11 +59,11 @@ def model(setting: Setting, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return out, read(out)
 
 
-def live_at(setting: Setting, start_s: int) -> tuple[QueueSnapshot, tuple[FinishedJob, ...], Attempt]:
-    """What squeue and sacct would show at the start of an episode, the segment running."""
+def live_at(setting: Setting, start_s: int, look: int = 0) -> tuple[QueueSnapshot, tuple[FinishedJob, ...], Attempt]:
+    """What squeue and sacct would show at a look of an episode, the segment running."""
     of = setting.episode(start_s, 2)
     assert of is not None
-    now, world, table = int(of.looks_s[0]), of.world, setting.table
+    now, world, table = int(of.looks_s[look]), of.world, setting.table
     jobs, known = [], []
     for i, row in enumerate(world.row):
         if world.submit_s[i] > now:
@@ -101,12 +107,75 @@ def test_a_live_look_says_what_the_look_of_an_episode_says(setting: Setting, mod
     assert np.abs(told - seen).mean() < 0.15 * np.ptp(seen[:, middle])
 
 
+PEERS = {
+    "random_forest": "sklearn", "xgboost": "xgboost", "transformer_policy": "torch", "mixture_value": "torch", "dqn": "stable_baselines3",
+    "ppo": "stable_baselines3",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def learned(setting: Setting) -> tuple[RuntimeLaw, list[Evidence]]:
+    law = fit_laws(setting, looks=100).full
+    starts = setting.training_starts()[::10]
+    return law, [e for e in gather(setting, law, starts, 2, Sight(stride=12, rolls=2)) if e is not None]
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_every_peer_sees_live_what_it_learned_from(name: str, setting: Setting, learned: tuple[RuntimeLaw, list[Evidence]], tmp_path: Path):
+    """Six looks of an episode, one after another, by what was read back from a model file: its forecasts are the episode's."""
+    pytest.importorskip(PEERS[name], reason=f"{PEERS[name]} is not installed")
+    method = fitted(name, learned[1], 0, effort=Effort(8, 3, 1000))
+    assert method.forecaster is not None
+    assert isinstance(method.rule, Newsvendor)
+    about = {"method": name, "segment_units": 2, "seed": 0, "data": {"units": setting.capacity}}
+    write(TrainedProvisioner(method.forecaster, Tuning(), learned[0], about, method.rule.margin_s), tmp_path / "model.json")
+    model = read(tmp_path / "model.json")
+    assert model.segments_own
+    assert model.rule().lead_s(Forecast(0.0, (0.5,), (3600.0,))) == 3600.0 + method.rule.margin_s
+    seen = []
+    for start in (int(s) for s in setting.validation_starts()[::40]):
+        of, looks = setting.episode(start, 2), range(0, 72, 12)
+        assert of is not None
+        episode = look_at(setting, learned[0], of, start, Sight(stride=12, rolls=2), outcomes=False)
+        expected = method.forecaster.forecast(episode)[: len(looks)]
+        past: list[Look] = []
+        for number, look in enumerate(looks):
+            snapshot, finished, attempt = live_at(setting, start, look)
+            found = forecast(model, snapshot, finished, attempt, snapshot.taken_at, past)
+            assert len(past) == number + 1
+            assert np.array(found.waits_s) / HOUR == pytest.approx(expected[number], rel=1e-4, abs=1e-4)
+        seen.extend(expected)
+    assert np.ptp(seen) > 0.5 or set(np.unique(seen)) <= {0.0, AT_ONCE_H}
+
+
+def test_a_day_of_looks_is_kept(setting: Setting, model: tuple[Path, TrainedProvisioner]):
+    snapshot, finished, attempt = live_at(setting, int(setting.validation_starts()[3]))
+    now, nothing = round(snapshot.taken_at), np.zeros(53, np.float32)
+    past = [Look(now - hours * HOUR, 12.0 + hours, nothing) for hours in (30, 25, 24, 1)]
+    forecast(model[1], snapshot, finished, attempt, now, past)
+    assert [now - look.at_s for look in past] == [24 * HOUR, HOUR, 0]
+
+
+def test_a_model_file_of_before_is_read(setting: Setting, model: tuple[Path, TrainedProvisioner], tmp_path: Path):
+    data = json.loads(model[0].read_text())
+    parts = data.pop("forecaster")["parts"]
+    del data["margin_s"], data["about"]["method"]
+    data |= {"format": "ischeduler-provisioner/2", "boosted": [{k: p[k] for k in ("with_twin", "boosters")} for p in parts if p["kind"] == "boosted"]}
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    old = read(tmp_path / "old.json")
+    assert old.method == "blend"
+    snapshot, finished, attempt = live_at(setting, int(setting.validation_starts()[30]))
+    now = snapshot.taken_at
+    assert forecast(old, snapshot, finished, attempt, now) == forecast(model[1], snapshot, finished, attempt, now)
+    assert old.rule() == model[1].rule()
+
+
 def carried(attempt: Attempt) -> Run:
     longer = plan(cluster="one", run_h=480, segments=40, gpus=0)
     return make_run(plan=longer, state=RunState.RUNNING, progress=Progress(), attempts=(attempt,))
 
 
-@pytest.mark.parametrize("kind", ["twin", "hand-over"])
+@pytest.mark.parametrize("kind", ["twin", "trained", "hand-over"])
 def test_the_plane_asks_the_trained_model(kind: str, setting: Setting, model: tuple[Path, TrainedProvisioner]):
     snapshot, finished, attempt = live_at(setting, int(setting.validation_starts()[30]))
     batch = SimpleNamespace(snapshot=lambda: snapshot)
@@ -157,3 +226,53 @@ def test_who_waits_and_may_give_back_is_looked_after_as_if_it_were_not_there(set
     assert rule.keep_s == model[1].rule().keep_s(rule.forecast)
     stays = replace(run, attempts=(attempt, replace(waiting, keep_from=None)))
     assert LiveForesight(services, settings).provisioner(stays, now)[0] is REACTIVE  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_about_one_segment_is_not_told_another(setting: Setting, model: tuple[Path, TrainedProvisioner], tmp_path: Path):
+    """A policy that has just said "submit" for a segment that ends says nothing of one that has just begun."""
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+
+    class Late:
+        levels = np.array([0.5])
+
+        def fit(self, episodes: object) -> None: ...
+
+        def forecast(self, of: Evidence) -> np.ndarray:
+            return np.where(of.remaining[of.asked] < 6, 1e4, 0.0)[:, None]
+
+        def as_data(self) -> dict[str, object]:
+            return {"kind": "late"}
+
+    peer = replace(model[1], forecaster=Late(), about={**model[1].about, "method": "ppo"})
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr("ischeduler.helper.provisioning.model_file.forecaster_of", lambda data: Late() if data["kind"] == "late" else forecaster_of(data))
+    write(peer, tmp_path / "late.json")
+    start, look = int(setting.validation_starts()[30]), 50
+    snapshot, finished, attempt = live_at(setting, start, look)
+    now = snapshot.taken_at
+    assert attempt.started_at is not None
+    job = next(j for j in snapshot.jobs if j.job_id == attempt.job_id)
+    ends = replace(job, start_s=now - 0.9 * SEGMENT_S, submit_s=now - SEGMENT_S)
+    begins = replace(job, job_id="fresh", start_s=now, submit_s=now)
+    queue = replace(snapshot, jobs=(*(j for j in snapshot.jobs if j.job_id != job.job_id), ends, begins))
+    services = SimpleNamespace(batches={"one": SimpleNamespace(snapshot=lambda: queue)}, troubles=[], finished_jobs=lambda name, age_s: finished)
+    foresight = LiveForesight(services, {  # pyright: ignore[reportArgumentType]
+        "plane.provisioner": "trained", "plane.pending_successors": 1, "plane.provisioner_model": str(tmp_path / "late.json"),
+        "plane.interruption_price": 1.0, "plane.overlap_price": 1.0,
+    })  # fmt: skip
+    monkey.undo()
+    ending = replace(attempt, started_at=now - 0.9 * SEGMENT_S)
+    fresh = replace(attempt, key="r-2", job_id="fresh", started_at=now)
+    for one, expected in ((ending, now), (fresh, now + SEGMENT_S)):
+        rule, problem = foresight.provisioner(carried(one), now)
+        assert problem == ""
+        assert rule.submit_at(carried(one), now) == pytest.approx(expected)
+
+
+def test_a_trained_rule_without_a_model_is_refused_in_a_sentence():
+    settings = {
+        "plane.provisioner": "trained", "plane.pending_successors": 1, "plane.provisioner_model": "", "plane.interruption_price": 1.0,
+        "plane.overlap_price": 1.0,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"trained needs plane\.provisioner_model"):
+        LiveForesight(SimpleNamespace(), settings)  # pyright: ignore[reportArgumentType]

@@ -18,8 +18,9 @@ from ischeduler.core.errors import BadInput
 from ischeduler.estimators.jobruntime.model import RuntimeLaw
 from ischeduler.helper.provisioning.collecting import fit_laws
 from ischeduler.helper.provisioning.evidence import Evidence, Sight, look_at
+from ischeduler.helper.provisioning.model_file import read
 from ischeduler.helper.provisioning.setting import Setting
-from ischeduler.helper.provisioning.training import Order, read, train
+from ischeduler.helper.provisioning.training import Order, train
 from ischeduler.helper.provisioning.tuning import folds
 from ischeduler.plane.provisioners import Prices
 

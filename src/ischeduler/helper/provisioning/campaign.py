@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ischeduler.core.errors import BadInput, BatchUnavailable, IschedError, NotFound, RunFailed
 from ischeduler.core.jobs import JobRef, JobSpec, JobState, Resources
+from ischeduler.helper.provisioning.methods import DEPLOYED, Effort, check
 
 if TYPE_CHECKING:
     from ischeduler.helper.provisioning.collecting import Advance
@@ -42,11 +43,15 @@ class Task:
     training: int = 200
     episodes: int = 60
     rolls: int = 64
+    method: str = DEPLOYED
+    width: int = 64
+    decisions: int = 40_000
 
     @property
     def name(self) -> str:
-        """``kth-2n-seed0``: the model file's name without its ending."""
-        return f"{Path(self.trace).stem}-{self.nodes}n-seed{self.seed}"
+        """``kth-2n-seed0``, ``kth-2n-ppo-seed0``: the model file's name without its ending."""
+        method = "" if self.method == DEPLOYED else f"{self.method}-"
+        return f"{Path(self.trace).stem}-{self.nodes}n-{method}seed{self.seed}"
 
     def run(self, folder: Path, advance: Advance) -> dict[str, Any]:
         """Train into the folder's file of this task; what the model file says of itself."""
@@ -57,10 +62,13 @@ class Task:
         from ischeduler.helper.provisioning.setting import read_setting
         from ischeduler.helper.provisioning.training import Order, train
 
+        check(self.method)
+
         setting = read_setting(
             Path(self.trace), units=self.units, train_until=self.train_until, protocol=self.protocol, segment_s=self.segment_s
         )
-        order = Order(self.nodes, self.training, self.episodes, self.seed, self.rolls)
+        effort = Effort(width=self.width, decisions=self.decisions)
+        order = Order(self.nodes, self.training, self.episodes, self.seed, self.rolls, method=self.method, effort=effort)
         return train(setting, order, out, advance=advance)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ischeduler.core.errors import BadInput
 from ischeduler.helper.provisioning import evidence
 from ischeduler.helper.provisioning.evidence import Evidence
+from ischeduler.helper.provisioning.forest import Forest
 from ischeduler.helper.provisioning.state import MIRAGE
 from ischeduler.helper.provisioning.tuning import Quantiles, at_level, folds
 
@@ -39,6 +40,10 @@ class Forecaster(Protocol):
         """Quantiles of the wait in hours, shape (M, levels)."""
         ...
 
+    def as_data(self) -> dict[str, Any]:
+        """What it is when fitted, for a model file; its ``kind`` says how to have it again."""
+        ...
+
 
 @dataclass
 class TwinForecaster:
@@ -52,6 +57,10 @@ class TwinForecaster:
     def forecast(self, of: Evidence) -> Quantiles:
         """What the roll-outs said."""
         return of.twin
+
+    def as_data(self) -> dict[str, Any]:
+        """Its kind alone."""
+        return {"kind": "twin"}
 
 
 @dataclass
@@ -85,9 +94,16 @@ class BoostedForecaster:
         rows = np.stack([b.predict(x, num_threads=1) for b in self.boosters], axis=1)
         return np.sort(np.maximum(np.expm1(rows), 0.0), axis=1)
 
-    def as_data(self) -> list[str]:
+    def as_data(self) -> dict[str, Any]:
         """The boosters as text."""
-        return [b.model_to_string() for b in self.boosters]
+        return {"kind": "boosted", "with_twin": self.with_twin, "boosters": [b.model_to_string() for b in self.boosters]}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> BoostedForecaster:
+        """The forecaster of :meth:`as_data`."""
+        import lightgbm
+
+        return cls(data["with_twin"], boosters=tuple(lightgbm.Booster(model_str=text) for text in data["boosters"]))
 
     def _inputs(self, of: Evidence) -> NDArray[np.float32]:
         if not self.with_twin:
@@ -111,6 +127,10 @@ class BlendForecaster:
         """The mean."""
         return mean_table([(p.forecast(of), p.levels) for p in self.parts])
 
+    def as_data(self) -> dict[str, Any]:
+        """Every part."""
+        return {"kind": "blend", "parts": [p.as_data() for p in self.parts]}
+
 
 def mean_table(tables: Sequence[tuple[Quantiles, NDArray[np.float64]]]) -> Quantiles:
     """The mean of several tables at :data:`BOOSTED_LEVELS`."""
@@ -129,22 +149,38 @@ class TreeForecaster:
     def fit(self, episodes: Sequence[Evidence]) -> None:
         """Squared error, as there."""
         x, y = probed(episodes, PROBES, _mirage_inputs)
-        self.model = self._new().fit(x, y)
+        if self.kind == "random_forest":
+            from sklearn.ensemble import RandomForestRegressor
+
+            self.model = Forest.of(RandomForestRegressor(n_estimators=100, min_samples_leaf=2, n_jobs=1, random_state=self.seed).fit(x, y))
+        else:
+            self.model = _xgboost()(n_estimators=100, max_depth=6, n_jobs=1, random_state=self.seed).fit(x, y)
 
     def forecast(self, of: Evidence) -> Quantiles:
         """The one predicted wait, shape (M, 1)."""
         return np.maximum(np.asarray(self.model.predict(_mirage_inputs(of)), float), 0.0)[:, None]
 
-    def _new(self) -> Any:
-        if self.kind == "random_forest":
-            from sklearn.ensemble import RandomForestRegressor
+    def as_data(self) -> dict[str, Any]:
+        """The trees as text."""
+        text = self.model.as_text() if self.kind == "random_forest" else self.model.get_booster().save_raw("json").decode()
+        return {"kind": self.kind, "trees": text}
 
-            return RandomForestRegressor(n_estimators=100, min_samples_leaf=2, n_jobs=1, random_state=self.seed)
-        try:
-            from xgboost import XGBRegressor
-        except ImportError:
-            raise BadInput("the XGBoost peer needs XGBoost: pip install 'ischeduler[provisioning]'") from None
-        return XGBRegressor(n_estimators=100, max_depth=6, n_jobs=1, random_state=self.seed)
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> TreeForecaster:
+        """The forecaster of :meth:`as_data`."""
+        if data["kind"] == "random_forest":
+            return cls(data["kind"], model=Forest.from_text(data["trees"]))
+        model = _xgboost()(n_jobs=1)
+        model.load_model(bytearray(data["trees"].encode()))
+        return cls(data["kind"], model=model)
+
+
+def _xgboost() -> Any:
+    try:
+        from xgboost import XGBRegressor
+    except ImportError:
+        raise BadInput("the XGBoost peer needs XGBoost: pip install 'ischeduler[provisioning]'") from None
+    return XGBRegressor
 
 
 def probed(episodes: Sequence[Evidence], probes: int, inputs: Any) -> tuple[NDArray[np.float32], NDArray[np.float64]]:

@@ -17,8 +17,8 @@ from ischeduler.estimators.jobruntime.history import elapsed_s
 from ischeduler.estimators.jobruntime.sampling import draw_remaining_s, uniforms
 from ischeduler.estimators.jobruntime.table import NEVER, JobTable, job_table
 from ischeduler.helper.provisioning.evidence import FAR_H, LEVELS, Evidence
+from ischeduler.helper.provisioning.model_file import TrainedProvisioner
 from ischeduler.helper.provisioning.state import full_state
-from ischeduler.helper.provisioning.training import TrainedProvisioner
 from ischeduler.plane.provisioners import Forecast
 from ischeduler.simulator.chain import OWN, Episode, QueueAt, World
 from ischeduler.simulator.live import ASSUMED_LIMIT_S, HELD
@@ -26,6 +26,8 @@ from ischeduler.simulator.rollouts import start_waits_s
 
 COLUMNS = ("submit_s", "start_s", "run_s", "req_units", "req_walltime_s", "user", "name")
 TOGETHER, ROLLS = 0.3, 64
+BACK_S = 86400
+"""How far back looks are kept."""
 LEFT_LEAST_S = 60
 
 
@@ -48,11 +50,22 @@ class _Shown(World):
         return self.fixed_start_s
 
 
+@dataclass(frozen=True)
+class Look:
+    """What an earlier look of the same segment saw: a network sees the last day of them."""
+
+    at_s: int
+    remaining_h: float
+    state: NDArray[np.float32]
+
+
 def forecast(
-    model: TrainedProvisioner, snapshot: QueueSnapshot, finished: Sequence[FinishedJob], attempt: Attempt, now: float
+    model: TrainedProvisioner, snapshot: QueueSnapshot, finished: Sequence[FinishedJob], attempt: Attempt, now: float,
+    past: list[Look] | None = None,
 ) -> Forecast:
     """The wait of a successor of ``attempt`` that is queued now, at the model's levels.
 
+    ``past``: earlier looks of this segment, oldest first; this one is added, and what is older than a day is dropped.
     BadInput when the model was trained for segments of another size or on another machine's measure.
     """
     gpus = _counts_gpus(model, attempt)
@@ -60,7 +73,11 @@ def forecast(
     of, at = _scene(model, queue, attempt, round(now), gpus=gpus)
     begun = sorted((j for j in finished if j.partition == attempt.partition), key=lambda j: j.start_s)[-100:]
     waits_h = np.array([max(0.0, j.start_s - j.submit_s) / 3600 for j in begun])
-    found = model.forecaster.forecast(_evidence(model, of, at, queue, waits_h))[0]
+    looks = [] if past is None else past
+    looks.append(Look(at.now_s, (of.end_s - at.now_s) / 3600, full_state(of, at, waits_h)))
+    while looks[0].at_s < at.now_s - BACK_S:
+        del looks[0]
+    found = model.forecaster.forecast(_evidence(model, of, at, queue, looks))[-1]
     levels = tuple(float(x) for x in model.forecaster.levels)
     waits_s = np.maximum.accumulate(np.maximum(found, 0.0)) * 3600.0
     mean = float(waits_h.mean()) * 3600 if len(waits_h) else None
@@ -109,7 +126,7 @@ def _row(job: QueuedJob, taken_at: float, *, gpus: bool) -> tuple[float, float, 
 
 
 def _scene(model: TrainedProvisioner, queue: _Queue, attempt: Attempt, now_s: int, *, gpus: bool) -> tuple[Episode, QueueAt]:
-    """The live queue as a world, and the running segment in it. As in the training's episodes, no job is older than the segment."""
+    """The live queue as a world, and the running segment in it. As in the training's episodes, nobody has waited since before it was queued."""
     table, place, count = queue.table, queue.place, queue.running
     own = next((i for i, j in enumerate(queue.jobs[:count]) if j.job_id == attempt.job_id), None)
     if own is None:
@@ -118,7 +135,9 @@ def _scene(model: TrainedProvisioner, queue: _Queue, attempt: Attempt, now_s: in
     row = np.arange(len(place), dtype=np.int64)
     row[own] = OWN
     capacity = max(int(model.about["data"]["units"]), int(table.units[place[:count]].sum()))
-    submit = np.where(start >= 0, start, np.maximum(table.submit_s[place], start[own]))
+    queued = int(table.submit_s[place[own]])
+    submit = np.where(start >= 0, start, np.maximum(table.submit_s[place], queued))
+    submit[own] = queued
     world = _Shown(capacity, submit, table.units[place], table.run_s[place], table.limit_s[place], start, row)
     end = int(start[own] + table.limit_s[place[own]])
     units = attempt.resources.nodes * (attempt.resources.gpus_per_node if gpus else 1)
@@ -126,11 +145,16 @@ def _scene(model: TrainedProvisioner, queue: _Queue, attempt: Attempt, now_s: in
     return of, QueueAt(now_s, np.arange(count), np.arange(count, len(place)))
 
 
-def _evidence(model: TrainedProvisioner, of: Episode, at: QueueAt, queue: _Queue, waits_h: NDArray[np.float64]) -> Evidence:
-    remaining = (of.end_s - at.now_s) / 3600
+def _evidence(model: TrainedProvisioner, of: Episode, at: QueueAt, queue: _Queue, looks: Sequence[Look]) -> Evidence:
+    """All looks so far, as an episode's; only the last has the twin's quantiles, and only its forecast is asked for."""
+    count = len(looks)
+    times, remaining = np.array([*(k.at_s for k in looks), of.looks_s[-1]]), np.array([*(k.remaining_h for k in looks), 0.0])
+    twin = np.zeros((count, len(LEVELS)))
+    if not model.segments_own:
+        twin[-1] = _twin(model, of, at, queue)
     return Evidence(
-        at.now_s, of.units, of.looks_s, np.array([remaining, 0.0]), np.full(2, np.nan), np.array([0]), full_state(of, at, waits_h)[None, :],
-        np.array([waits_h.mean() if len(waits_h) else 0.0]), _twin(model, of, at, queue)[None, :], np.full(1, np.nan),
+        at.now_s, of.units, times, remaining, np.full(count + 1, np.nan), np.arange(count), np.stack([k.state for k in looks]), np.zeros(count),
+        twin, np.full(count, np.nan),
     )  # fmt: skip
 
 

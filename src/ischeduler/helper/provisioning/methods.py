@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ischeduler.core.errors import BadInput
 from ischeduler.helper.provisioning.evidence import Evidence
 from ischeduler.helper.provisioning.forecasters import (
     BlendForecaster,
@@ -40,6 +42,20 @@ is given back, as in Mirage."""
 
 BLENDED = ("newsvendor_twin", "twin")
 """The forecasts whose mean is deployed."""
+TREES = ("random_forest", "xgboost")
+NETWORKS = ("transformer_value", "transformer_policy", "mixture_value", "mixture_policy", "dqn", "ppo")
+NAMES = (DEPLOYED, STAYING, "newsvendor", *BLENDED, *TREES, *NETWORKS)
+"""All that are trained, and can be deployed."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much training networks get: ``width`` of the embedding (Mirage's is 512), at most so many ``epochs``, so many ``decisions`` of DQN
+    and PPO."""
+
+    width: int = 64
+    epochs: int = 30
+    decisions: int = 40_000
 
 
 @dataclass
@@ -88,10 +104,10 @@ def baselines() -> list[Method]:
     return [Method("reactive", rule=REACTIVE), Method("average", rule=Average())]
 
 
-def mirage_trees(episodes: Sequence[Evidence], seed: int = 0) -> list[Method]:
+def mirage_trees(episodes: Sequence[Evidence], seed: int = 0, names: Sequence[str] = TREES) -> list[Method]:
     """Random forest and XGBoost as in Mirage: submit when the predicted wait reaches the remaining time."""
     found = []
-    for name in ("random_forest", "xgboost"):
+    for name in names:
         forecaster = TreeForecaster(name, seed)
         forecaster.fit(episodes)
         found.append(Method(name, forecaster, Newsvendor()))
@@ -115,6 +131,31 @@ def newsvendors(episodes: Sequence[Evidence], seed: int = 0, *, probes: int = 13
     mixed = [mean_table([(tables[n][i], parts[n].levels) for n in BLENDED]) for i in range(len(episodes))]
     found.append(Method(STAYING, blend, tuning=tune(episodes, mixed, blend.levels)))
     return [*found, Method(DEPLOYED, blend, tuning=tune(episodes, mixed, blend.levels, KEEPS))]
+
+
+def check(name: str) -> None:
+    """BadInput for what is none of :data:`NAMES`, or where its library is missing: said before hours of gathering."""
+    if name not in NAMES:
+        raise BadInput(f"there is no method '{name}' to train; choose one of {', '.join(NAMES)}")
+    needed = {"xgboost": ("xgboost", "provisioning"), **dict.fromkeys(NETWORKS, ("torch", "reinforcement"))}
+    needed |= dict.fromkeys(("dqn", "ppo"), ("stable_baselines3", "reinforcement"))
+    module, extra = needed.get(name, ("lightgbm", "provisioning"))
+    if importlib.util.find_spec(module) is None:
+        raise BadInput(f"{name} needs {module}, which is not installed: pip install 'ischeduler[{extra}]'")
+
+
+def fitted(name: str, episodes: Sequence[Evidence], seed: int = 0, *, effort: Effort | None = None) -> Method:
+    """The one of :data:`NAMES`, fitted."""
+    if name in TREES:
+        return mirage_trees(episodes, seed, [name])[0]
+    if name in NETWORKS:
+        from ischeduler.helper.provisioning.networks.methods import networks
+        from ischeduler.helper.provisioning.networks.transformer import Shape
+
+        asked = effort or Effort()
+        shape = Shape(width=asked.width, epochs=asked.epochs)
+        return next(networks(episodes, seed, shape=shape, steps=asked.decisions, only=name))
+    return next(m for m in newsvendors(episodes, seed) if m.name == name)
 
 
 def _boosted(seed: int, probes: int, *, twin: bool) -> Callable[[], BoostedForecaster]:

@@ -28,6 +28,16 @@ class Scale:
         rows = np.concatenate([_raw(e) for e in episodes])
         return cls(rows.mean(axis=0), rows.std(axis=0) + 1e-3)
 
+    def as_data(self) -> list[list[float]]:
+        """Means and deviations."""
+        return [self.mean.tolist(), self.deviation.tolist()]
+
+    @classmethod
+    def from_data(cls, data: Sequence[Sequence[float]]) -> Scale:
+        """The scale of :meth:`as_data`."""
+        mean, deviation = (np.array(row, np.float32) for row in data)
+        return cls(mean, deviation)
+
     def present(self, of: Evidence) -> NDArray[np.float32]:
         """The snapshot at every look with a forecast, shape (M, features + 1)."""
         return np.clip((_raw(of) - self.mean) / self.deviation, -5, 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ischeduler.helper.provisioning.evidence import Evidence
 from ischeduler.helper.provisioning.forecasters import MEAN
-from ischeduler.helper.provisioning.networks.transformer import ValueForecaster, torch_module
+from ischeduler.helper.provisioning.networks.transformer import ValueForecaster, load_weights, torch_module, weights_text
 from ischeduler.helper.provisioning.tuning import Quantiles
 
 GAMMA, ENTROPY, REWARD = 0.99, 0.1, 60.0
@@ -38,7 +38,7 @@ class PolicyForecaster:
         if self.trunk.network is None:
             self.trunk.fit(episodes)
         coded = [self._inputs(e) for e in episodes]
-        self.head = torch.nn.Sequential(torch.nn.Linear(coded[0].shape[1], 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        self.head = _head(coded[0].shape[1])
         adam = torch.optim.Adam(self.head.parameters(), lr=1e-3)
         rng = np.random.default_rng(self.seed)
         cut = max(1, int(0.8 * len(episodes)))
@@ -58,6 +58,18 @@ class PolicyForecaster:
         with torch.no_grad():
             submits = (self.head(self._inputs(of))[:, 0] > 0).numpy()
         return np.where(submits, AT_ONCE_H, 0.0)[:, None]
+
+    def as_data(self) -> dict[str, Any]:
+        """The value network and the head on it."""
+        return {"kind": "policy", "trunk": self.trunk.as_data(), "head": weights_text(self.head)}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> PolicyForecaster:
+        """The forecaster of :meth:`as_data`."""
+        trunk = ValueForecaster.from_data(data["trunk"])
+        head = _head(trunk.shape.width + 1)
+        load_weights(head, data["head"])
+        return cls(trunk, head=head)
 
     def _inputs(self, of: Evidence) -> Any:
         torch = torch_module()
@@ -91,3 +103,8 @@ class PolicyForecaster:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
         adam.step()
+
+
+def _head(inputs: int) -> Any:
+    nn = torch_module().nn
+    return nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, 1))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,21 @@ class ValueForecaster:
         gap = self.coded(of)[0].numpy().astype(float) * GAP_H
         return np.maximum(gap + of.remaining[of.asked], 0.0)[:, None]
 
+    def as_data(self) -> dict[str, Any]:
+        """Shape, scale and weights."""
+        assert self.scale is not None, "fit first"
+        return {
+            "kind": "value", "shape": asdict(self.shape), "scale": self.scale.as_data(), "steps": self.steps, "weights": weights_text(self.network),
+        }  # fmt: skip
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> ValueForecaster:
+        """The forecaster of :meth:`as_data`."""
+        shape, scale = Shape(**data["shape"]), Scale.from_data(data["scale"])
+        network = _network(shape, len(scale.mean), data["steps"])
+        load_weights(network, data["weights"])
+        return cls(shape, network=network, scale=scale, steps=data["steps"])
+
     def coded(self, of: Evidence) -> tuple[Any, Any]:
         """The predicted gap (in units of :data:`GAP_H`) at each look, shape (M,), and what it is read from, shape (M, width)."""
         torch = torch_module()
@@ -89,6 +106,18 @@ def torch_module() -> Any:
     except ImportError:
         raise BadInput("the networks need PyTorch: pip install 'ischeduler[reinforcement]'") from None
     return torch
+
+
+def weights_text(network: Any) -> str:
+    """A module's weights as text."""
+    packed = io.BytesIO()
+    torch_module().save(network.state_dict(), packed)
+    return base64.b64encode(packed.getvalue()).decode()
+
+
+def load_weights(network: Any, text: str) -> None:
+    """The weights of :func:`weights_text` into a module; only tensors are read."""
+    network.load_state_dict(torch_module().load(io.BytesIO(base64.b64decode(text)), weights_only=True))
 
 
 def _train(network: Any, train: tuple[Any, Any], held: tuple[Any, Any], shape: Shape, rng: np.random.Generator) -> list[float]:
