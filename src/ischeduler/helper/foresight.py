@@ -114,8 +114,8 @@ class LiveForesight:
         if self._model is not None:
             from ischeduler.helper.provisioning.live import forecast
 
-            past = self._looked.setdefault(attempt.key, [])
             self._forget(now)
+            past = self._looked.setdefault(attempt.key, [])
             return forecast(self._model, _without(snapshot, run), self._finished(place, attempt), attempt, now, past)
         if self._kind == "quantile":
             return self._estimated(attempt, run, snapshot, now)
@@ -134,8 +134,7 @@ class LiveForesight:
 
     def _forget(self, now: float) -> None:
         """Segments that nobody has looked at for a day."""
-        for key in [k for k, looks in self._looked.items() if looks and looks[-1].at_s < now - DAY_S]:
-            del self._looked[key]
+        self._looked = {k: looks for k, looks in self._looked.items() if looks and looks[-1].at_s >= now - DAY_S}
         for place in [p for p, at in self._tried.items() if p.segment and at < now - DAY_S]:
             for kept in (self._made, self._tried, self._problem):
                 kept.pop(place, None)

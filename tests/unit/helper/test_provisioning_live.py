@@ -267,6 +267,12 @@ def test_what_is_about_one_segment_is_not_told_another(setting: Setting, model: 
         rule, problem = foresight.provisioner(carried(one), now)
         assert problem == ""
         assert rule.submit_at(carried(one), now) == pytest.approx(expected)
+    later = replace(queue, taken_at=now + 2 * DAY)
+    services.batches["one"].snapshot = lambda: later
+    assert set(foresight._looked) == {ending.key, fresh.key}
+    foresight.provisioner(carried(replace(fresh, key="r-3", started_at=now + 2 * DAY)), now + 2 * DAY)
+    assert set(foresight._looked) == {"r-3"}, "nobody has looked at the others for a day"
+    assert {place.segment for place in foresight._made} == {"r-3"}
 
 
 def test_a_trained_rule_without_a_model_is_refused_in_a_sentence():

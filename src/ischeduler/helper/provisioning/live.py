@@ -18,6 +18,7 @@ from ischeduler.estimators.jobruntime.sampling import draw_remaining_s, uniforms
 from ischeduler.estimators.jobruntime.table import NEVER, JobTable, job_table
 from ischeduler.helper.provisioning.evidence import FAR_H, LEVELS, Evidence
 from ischeduler.helper.provisioning.model_file import TrainedProvisioner
+from ischeduler.helper.provisioning.networks.history import BACK_S
 from ischeduler.helper.provisioning.state import full_state
 from ischeduler.plane.provisioners import Forecast
 from ischeduler.simulator.chain import OWN, Episode, QueueAt, World
@@ -26,8 +27,6 @@ from ischeduler.simulator.rollouts import start_waits_s
 
 COLUMNS = ("submit_s", "start_s", "run_s", "req_units", "req_walltime_s", "user", "name")
 TOGETHER, ROLLS = 0.3, 64
-BACK_S = 86400
-"""How far back looks are kept."""
 LEFT_LEAST_S = 60
 
 
