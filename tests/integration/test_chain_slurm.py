@@ -72,5 +72,7 @@ def test_mirage_s_methods_decide_live(loaded: Sandbox, tmp_path: Path) -> None:
     for one in (forest, agent):
         assert (one.state, one.right, one.lost_steps) == ("completed", True, 0), one
         assert len(one.gaps_s) >= 1
-        assert not [t for t in one.troubles if "no forecast" in t], one.troubles
+        blind = [t for t in one.troubles if "no forecast" in t]
+        assert all("does not run in the queue" in t for t in blind), blind
+        assert len(blind) <= len(one.gaps_s), "only where a job had ended and the plane did not know it yet, and never for all of them"
     assert forest.ahead >= 1, "the queue is full: the forest says so"

@@ -46,6 +46,8 @@ RECENT_STARTS = 100
 MODEL_LOOKS, MODEL_LOOK_MOST_S = 48, 3600.0
 """A trained model's smoothing was tuned on a forecast an hour in segments of 48 hours."""
 DAY_S = 86400.0
+JUST_NOW_S = 2.0
+"""A look that is older may have been before a segment's start."""
 _LEARNED = ("quantile", "twin", "trained", "hand-over")
 
 
@@ -112,6 +114,8 @@ class LiveForesight:
             return Forecast(now, mean_s=mean, source="average")
         snapshot = self._snapshot(place.cluster, now, every_s)
         if self._model is not None:
+            if not any(j.job_id == attempt.job_id and j.state == "RUNNING" for j in snapshot.jobs):
+                snapshot = self._snapshot(place.cluster, now, JUST_NOW_S)
             from ischeduler.helper.provisioning.live import forecast
 
             self._forget(now)

@@ -275,6 +275,37 @@ def test_what_is_about_one_segment_is_not_told_another(setting: Setting, model: 
     assert {place.segment for place in foresight._made} == {"r-3"}
 
 
+def test_a_segment_that_has_just_started_is_looked_for_anew(setting: Setting, model: tuple[Path, TrainedProvisioner]):
+    """The queue is looked at once an hour for all runs; a segment that began since then need not wait for the next look."""
+    snapshot, finished, attempt = live_at(setting, int(setting.validation_starts()[30]))
+    now = snapshot.taken_at
+    before = replace(snapshot, taken_at=now - 600, jobs=tuple(j for j in snapshot.jobs if j.job_id != attempt.job_id))
+    shown = [before]
+    looks: list[float] = []
+
+    def look() -> QueueSnapshot:
+        looks.append(now)
+        return shown[-1]
+
+    services = SimpleNamespace(batches={"one": SimpleNamespace(snapshot=look)}, troubles=[], finished_jobs=lambda name, age_s: finished)
+    settings = {
+        "plane.provisioner": "twin", "plane.pending_successors": 1, "plane.provisioner_model": str(model[0]), "plane.interruption_price": 1.0,
+        "plane.overlap_price": 1.0,
+    }  # fmt: skip
+    foresight = LiveForesight(services, settings)  # pyright: ignore[reportArgumentType]
+    rule, problem = foresight.provisioner(carried(replace(attempt, job_id="gone")), now - 600)
+    assert "job gone does not run in the queue" in problem
+    assert rule is REACTIVE
+    assert len(looks) == 1, "what was seen just now is not asked for again"
+    shown.append(snapshot)
+    other = replace(carried(attempt), plan=plan(cluster="one", run_h=480, segments=20, gpus=0))
+    rule, problem = foresight.provisioner(other, now)
+    assert problem == ""
+    assert len(looks) == 2
+    foresight.provisioner(other, now + 1)
+    assert len(looks) == 2
+
+
 def test_a_trained_rule_without_a_model_is_refused_in_a_sentence():
     settings = {
         "plane.provisioner": "trained", "plane.pending_successors": 1, "plane.provisioner_model": "", "plane.interruption_price": 1.0,
