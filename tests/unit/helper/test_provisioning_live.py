@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,6 +171,29 @@ def test_a_model_file_of_before_is_read(setting: Setting, model: tuple[Path, Tra
     now = snapshot.taken_at
     assert forecast(old, snapshot, finished, attempt, now) == forecast(model[1], snapshot, finished, attempt, now)
     assert old.rule() == model[1].rule()
+
+
+class Evil:
+    """A pickle that would leave a file behind."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("/tmp/a-model-file-ran-code"),)
+
+
+@pytest.mark.parametrize(
+    "forecaster",
+    [
+        {"kind": "evil"}, 3, {"kind": "random_forest", "trees": "AAAA"}, {"kind": "xgboost", "trees": "AAAA"}, {"kind": "boosted", "with_twin": True, "boosters": ["?"]},
+        {"kind": "dqn", "scale": [[0.0] * 43, [1.0] * 43], "weights": base64.b64encode(pickle.dumps(Evil(), 2)).decode()},
+        {"kind": "random_forest", "trees": base64.b64encode(pickle.dumps(Evil(), 2)).decode()},
+    ],
+)  # fmt: skip
+def test_a_damaged_or_hostile_model_file_is_one_sentence(forecaster: object, model: tuple[Path, TrainedProvisioner], tmp_path: Path):
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    (tmp_path / "bad.json").write_text(json.dumps(json.loads(model[0].read_text()) | {"forecaster": forecaster}))
+    with pytest.raises(BadInput, match=r"bad\.json is no provisioner of this version"):
+        read(tmp_path / "bad.json")
+    assert not Path("/tmp/a-model-file-ran-code").exists()
 
 
 def carried(attempt: Attempt) -> Run:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ischeduler.core.errors import BadInput
+from ischeduler.core.errors import BadInput, IschedError
 from ischeduler.estimators.jobruntime.model import RuntimeLaw
 from ischeduler.helper.provisioning.forecasters import (
     BlendForecaster,
@@ -79,10 +79,14 @@ def read(path: Path) -> TrainedProvisioner:
         pairs = {k: tuple((float(p), float(v)) for p, v in data["tuning"].get(k, ())) for k in ("tuned", "kept")}
         tuning = Tuning(**{**data["tuning"], **pairs})
         law = RuntimeLaw.from_data(data["law"])
+        if missing := {"method", "data", "segment_units", "seed"} - set(data["about"]):
+            raise KeyError(missing)
         return TrainedProvisioner(forecaster_of(data["forecaster"]), tuning, law, data["about"], float(data["margin_s"]))
     except FileNotFoundError:
         raise BadInput(f"{path} is not here: make one with isched provisioner train --trace FILE --out {path}") from None
-    except (ValueError, KeyError, TypeError, OSError, RuntimeError):
+    except IschedError:
+        raise
+    except Exception:  # each library has its own way of refusing a damaged model
         raise BadInput(f"{path} is no provisioner of this version ({FORMAT}): train it again with isched provisioner train") from None
 
 
