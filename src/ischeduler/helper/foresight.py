@@ -45,7 +45,6 @@ HAND_OVER_SHARE = 0.25
 RECENT_STARTS = 100
 MODEL_LOOKS, MODEL_LOOK_MOST_S = 48, 3600.0
 """A trained model's smoothing was tuned on a forecast an hour in segments of 48 hours."""
-DAY_S = 86400.0
 JUST_NOW_S = 2.0
 """A look that is older may have been before a segment's start."""
 _LEARNED = ("quantile", "twin", "trained", "hand-over")
@@ -116,9 +115,9 @@ class LiveForesight:
         if self._model is not None:
             if not any(j.job_id == attempt.job_id and j.state == "RUNNING" for j in snapshot.jobs):
                 snapshot = self._snapshot(place.cluster, now, JUST_NOW_S)
-            from ischeduler.helper.provisioning.live import forecast
+            from ischeduler.helper.provisioning.live import BACK_S, forecast
 
-            self._forget(now)
+            self._forget(now - BACK_S)
             past = self._looked.setdefault(attempt.key, [])
             return forecast(self._model, _without(snapshot, run), self._finished(place, attempt), attempt, now, past)
         if self._kind == "quantile":
@@ -136,10 +135,10 @@ class LiveForesight:
         )
         return Forecast(now, (0.1, 0.5, 0.9), (found.p10, found.p50, found.p90), source=found.source)
 
-    def _forget(self, now: float) -> None:
-        """Segments that nobody has looked at for a day."""
-        self._looked = {k: looks for k, looks in self._looked.items() if looks and looks[-1].at_s >= now - DAY_S}
-        for place in [p for p, at in self._tried.items() if p.segment and at < now - DAY_S]:
+    def _forget(self, before: float) -> None:
+        """Segments that nobody has looked at since."""
+        self._looked = {k: looks for k, looks in self._looked.items() if looks and looks[-1].at_s >= before}
+        for place in [p for p, at in self._tried.items() if p.segment and at < before]:
             for kept in (self._made, self._tried, self._problem):
                 kept.pop(place, None)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,11 +175,14 @@ def test_a_model_file_of_before_is_read(setting: Setting, model: tuple[Path, Tra
     assert old.rule() == model[1].rule()
 
 
+LEFT_BEHIND = Path(tempfile.gettempdir()) / f"a-model-file-ran-code-{os.getpid()}"
+
+
 class Evil:
     """A pickle that would leave a file behind."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (Path("/tmp/a-model-file-ran-code"),)
+        return Path.touch, (LEFT_BEHIND,)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +198,7 @@ def test_a_damaged_or_hostile_model_file_is_one_sentence(forecaster: object, mod
     (tmp_path / "bad.json").write_text(json.dumps(json.loads(model[0].read_text()) | {"forecaster": forecaster}))
     with pytest.raises(BadInput, match=r"bad\.json is no provisioner of this version"):
         read(tmp_path / "bad.json")
-    assert not Path("/tmp/a-model-file-ran-code").exists()
+    assert not LEFT_BEHIND.exists()
 
 
 def carried(attempt: Attempt) -> Run:

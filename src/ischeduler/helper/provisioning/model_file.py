@@ -86,8 +86,8 @@ def read(path: Path) -> TrainedProvisioner:
         raise BadInput(f"{path} is not here: make one with isched provisioner train --trace FILE --out {path}") from None
     except IschedError:
         raise
-    except Exception:  # each library has its own way of refusing a damaged model
-        raise BadInput(f"{path} is no provisioner of this version ({FORMAT}): train it again with isched provisioner train") from None
+    except Exception as error:  # each library has its own way of refusing a damaged model
+        raise BadInput(f"{path} is no provisioner of this version ({FORMAT}): train it again with isched provisioner train") from error
 
 
 def forecaster_of(data: Mapping[str, Any]) -> Forecaster:

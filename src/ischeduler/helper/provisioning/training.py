@@ -60,6 +60,7 @@ def train(setting: Setting, order: Order, out: Path, *, advance: Advance = silen
     after = gathered(setting.validation_starts(), order.validation, "validation episodes")
     advance(f"fitting {order.method}", 0, 1)
     method = fitted(order.method, training, order.seed, effort=order.effort)
+    advance(f"fitting {order.method}", 1, 1)
     about = _about(setting, order, training, after, method)
     assert method.forecaster is not None
     margin_s = method.rule.margin_s if isinstance(method.rule, Newsvendor) else 0.0
