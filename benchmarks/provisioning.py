@@ -129,10 +129,12 @@ def experiment(
     records = [record(m.name, m.outcomes(test), hours) for m in (*methods.baselines(), *peers)] + more
     records += [record(m.name, m.outcomes(test, setting=setting), hours) for m in ours]
     curves = {(i, o): record(f"{i}:{o}", best.outcomes(test, Prices(i, o), setting=setting), hours) for i, o in PRICES}
+    trained = {(i, o): record(f"{i}:{o}", best.training_outcomes(train, Prices(i, o)), hours) for i, o in PRICES}
     return Table(
         records, best, best.name, record("hand_over", best.outcomes(test, handover=True), hours, CHECKPOINT_S),
         [record(n, of(test), hours) for n, of in BOUNDS.items()],
         [*(m.name for m in peers), *(r.method for r in more)], curves,
+        trained, record("reactive", methods.baselines()[0].outcomes(train), hours),
     )  # fmt: skip
 
 

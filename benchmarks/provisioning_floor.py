@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.provisioning_runtime import LOOKS
 from ischeduler.estimators.jobruntime import alike, empirical
 from ischeduler.estimators.jobruntime.alike import BURST_S
 from ischeduler.estimators.jobruntime.empirical import FEWEST, LEVELS
@@ -18,13 +17,14 @@ from ischeduler.estimators.jobruntime.model import fit
 from ischeduler.estimators.jobruntime.table import JobTable
 from ischeduler.helper.provisioning.setting import read_setting
 
+LOOKS = 300
 NEAR_S = 30 * 86400
 DRAWS = 2000
 PARTS = (0.25, 0.5, 1.0)
 
 
 def floors(traces: Sequence[Path], train_until: str, *, seed: int = 0, json: bool = False) -> dict[str, Any]:
-    """Shares of the plain per-user law's pinball loss, on the rows of ``--runtime-model``."""
+    """Shares of the plain per-user law's pinball loss, at a tenth of the instants of ``--runtime-model``."""
     found: dict[str, Any] = {}
     for path in traces:
         setting = read_setting(path, units=1, train_until=train_until, protocol="corrected")

@@ -18,7 +18,8 @@ WARM_SUM_H = {1: 1.8, 8: 2.1}
 
 @dataclass(frozen=True)
 class Table:
-    """Records of one size of segment. ``ours``: the name of the method that is deployed."""
+    """Records of one size of segment. ``ours``: the name of the method that is deployed; ``curves``: it at each price, ``trained`` the same of
+    the training episodes (see ``Method.training_outcomes``), beside reactive there."""
 
     records: list[Record]
     chosen: Method
@@ -27,6 +28,8 @@ class Table:
     bounds: list[Record]
     trained_peers: list[str]
     curves: dict[tuple[int, int], Record]
+    trained: dict[tuple[int, int], Record]
+    trained_reactive: Record
 
     @property
     def rows(self) -> tuple[Record, ...]:
@@ -99,15 +102,19 @@ def _pair_text(figures: dict[str, float]) -> str:
 
 def print_curves(table: Table) -> None:
     """What dearer interruption buys."""
-    heavy = classes(table.of("reactive"))["heavy"]
-    print("price of an hour of interruption : overlap -> interruption + overlap (zero-interruption share), and of heavy starts")
+    heavy, before = classes(table.of("reactive"))["heavy"], classes(table.trained_reactive)["heavy"]
+    print(
+        "price of an hour of interruption : overlap -> interruption + overlap (zero-interruption share), of heavy starts, and of the "
+        f"{int(before.sum())} heavy ones in training"
+    )
     for (i, o), r in table.curves.items():
-        print(f"  {i:>3}:{o:<3} {_pair_text(r.figures()):<24}{_pair_text(r.figures(heavy))}")
+        trained = _pair_text(table.trained[i, o].figures(before))
+        print(f"  {i:>3}:{o:<3} {_pair_text(r.figures()):<24}{_pair_text(r.figures(heavy)):<24}{trained}")
 
 
 def summary(table: Table, units: int) -> dict[str, Any]:
     """Figures for the closing JSON line, prefixed with the segment's size."""
-    heavy = classes(table.of("reactive"))["heavy"]
+    heavy, before = classes(table.of("reactive"))["heavy"], classes(table.trained_reactive)["heavy"]
     ours = table.of(table.ours)
     found: dict[str, Any] = {"method": table.ours}
     for r in (*table.records, *table.bounds):
@@ -134,7 +141,8 @@ def summary(table: Table, units: int) -> dict[str, Any]:
         "handover_interrupted_share": 1 - hand["zero_share"], "handover_segment_lost_h": 48.0 - hand["segment_h"],
     }
     for (i, o), r in table.curves.items():
-        found[f"price_{i}_{o}"] = [round(f[k], 4) for f in (r.figures(), r.figures(heavy)) for k in ("interruption_h", "overlap_h", "zero_share")]
+        shown = r.figures(), r.figures(heavy), table.trained[i, o].figures(before)
+        found[f"price_{i}_{o}"] = [round(f[k], 4) for f in shown for k in ("interruption_h", "overlap_h", "zero_share")]
     return {f"n{units}_{k}": v for k, v in found.items()}
 
 

@@ -56,7 +56,7 @@ def found() -> dict[str, object]:
     worse, level = made("mixture_policy", 6.0, 0.5), made("ppo", 2.05, 1.0)
     plain = [made("reactive", 9.0, 3.0), made("average", 7.0, 3.0)]
     ours, staying = made(DEPLOYED, 2.0, 1.0), made(STAYING, 2.5, 1.0)
-    table = Table([*plain, worse, level, staying, ours], Method(DEPLOYED), DEPLOYED, ours, [made("oracle", 0.5, 0.1)], ["mixture_policy", "ppo"], {(2, 5): worse})
+    table = Table([*plain, worse, level, staying, ours], Method(DEPLOYED), DEPLOYED, ours, [made("oracle", 0.5, 0.1)], ["mixture_policy", "ppo"], {(2, 5): worse}, {(2, 5): level}, plain[0])
     return {"table": table, **summary(table, 1)}
 
 
@@ -105,7 +105,9 @@ def test_what_a_price_buys_under_heavy_load(found: dict[str, object], capsys: py
     other, heavy = table.curves[2, 5], table.of("reactive").interruption > 12
     assert shown[0] == "2:5"
     assert [float(shown[i]) for i in (1, 5)] == pytest.approx([other.interruption.mean(), other.interruption[heavy].mean()], abs=0.01)
-    assert found["n1_price_2_5"][3] == pytest.approx(other.interruption[heavy].mean(), abs=1e-4)  # type: ignore[index]
+    trained = table.trained[2, 5].interruption[table.trained_reactive.interruption > 12].mean()
+    assert float(shown[9]) == pytest.approx(trained, abs=0.01)
+    assert [found["n1_price_2_5"][i] for i in (3, 6)] == pytest.approx([other.interruption[heavy].mean(), trained], abs=1e-4)  # type: ignore[index]
 
 
 def test_a_peer_that_may_be_as_good_is_not_beaten(found: dict[str, object]):

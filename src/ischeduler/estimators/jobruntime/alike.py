@@ -62,52 +62,76 @@ def remaining_deciles(
     Where users are not named, jobs of one limit and size count as one user's.
     """
     rows, at_s = np.asarray(rows, np.int64), np.asarray(at_s, np.int64)
-    user, limit = (np.unique(column, return_inverse=True)[1].astype(np.int64) for column in (table.user, table.limit_s))
-    if len(rows) and user.max() == 0:
-        user = np.unique(np.stack([table.limit_s, table.units]), axis=1, return_inverse=True)[1].astype(np.int64)
-    groups = [listing(code, table.start_s) for code in (user, limit, np.zeros(len(table), np.int64))]
     gone = elapsed_s(table, rows, at_s)
     out = np.repeat((table.limit_s[rows] - gone).astype(float)[:, None], len(LEVELS), axis=1)
-    _deciles(
-        rows, at_s, gone, user, *groups[0], limit, *groups[1], groups[2][1], table.submit_s, table.start_s, table.run_s, table.limit_s,
-        table.units, table.name, np.array(astuple(likeness)), out,
-    )  # fmt: skip
+    _deciles(rows, at_s, gone, columns(table), np.array(astuple(likeness)), out)
     return out
 
 
+def columns(table: JobTable) -> tuple[NDArray[np.int64], ...]:
+    """What :func:`past` reads of a history: codes of users and limits, their jobs in order of their starts, and the jobs' columns."""
+    user, limit = (np.unique(column, return_inverse=True)[1].astype(np.int64) for column in (table.user, table.limit_s))
+    if len(table) and user.max() == 0:
+        user = np.unique(np.stack([table.limit_s, table.units]), axis=1, return_inverse=True)[1].astype(np.int64)
+    groups = [listing(code, table.start_s) for code in (user, limit, np.zeros(len(table), np.int64))]
+    return (
+        user, *groups[0], limit, *groups[1], groups[2][1], table.submit_s, table.start_s, table.run_s, table.limit_s, table.units, table.name, table.queue,
+    )  # fmt: skip
+
+
 @numba.njit(cache=True, nogil=True)
-def _deciles(  # type: ignore[no-untyped-def]
-    rows, at_s, gone, user, of_user, mine, kind, of_kind, same, everybody, submit, start, run, limit, units, name, like, out
-):
-    most = OWN + OTHERS + SAME_LIMIT
-    share, weight, over = np.empty(most), np.empty(most), np.empty(most, np.bool_)
+def _deciles(rows, at_s, gone, jobs, like, out):  # type: ignore[no-untyped-def]
+    limit = jobs[10]
+    who, rank, over, values = room()
     for r in range(len(rows)):
-        j, at = rows[r], at_s[r]
-        beyond, count, ranked = gone[r] / limit[j], 0, 0.0
-        low = of_user[user[j]]
-        high = position_after(mine, low, of_user[user[j] + 1], start, at)
-        for p in range(high - 1, max(low, high - OWN) - 1, -1):
-            k = mine[p]
-            if k == j:
-                continue
-            near = _near(limit[k], limit[j], like[0], like[2]) * _near(units[k], units[j], like[1], like[2])
-            worth = near * np.exp((start[k] - at) / DAY_S / like[7]) / (1.0 + (high - p) / like[5]) / (1.0 + ranked / like[6])
-            worth *= 1.0 if name[k] == name[j] else like[3]
-            worth *= 1.0 if abs(submit[k] - submit[j]) <= BURST_S else like[4]
-            ranked += near
-            count = _seen(share, weight, over, count, beyond, worth, start[k], run[k], limit[k], at)
-        first = count
-        for newest, members, low, end in (
-            (OTHERS, everybody, 0, len(everybody)), (SAME_LIMIT, same, of_kind[kind[j]], of_kind[kind[j] + 1]),
-        ):  # fmt: skip
-            high = position_after(members, low, end, start, at)
-            for p in range(high - 1, max(low, high - newest) - 1, -1):
-                k = members[p]
-                if k != j:
-                    worth = _near(limit[k], limit[j], like[9], 0.5) * _near(units[k], units[j], like[1], like[2])
-                    count = _seen(share, weight, over, count, beyond, worth, start[k], run[k], limit[k], at)
-        weight[first:count] *= like[8] / max(weight[first:count].sum(), 1e-12)
-        _kaplan_meier(share[:count], weight[:count], over[:count], beyond, limit[j], out[r])
+        beyond = gone[r] / limit[rows[r]]
+        _, count = past(rows[r], at_s[r], beyond, jobs, like, who, rank, over, values)
+        kaplan_meier(values[0, :count], values[1, :count], over[:count], beyond, limit[rows[r]], out[r])
+
+
+@numba.njit(cache=True, nogil=True)
+def room():  # type: ignore[no-untyped-def]
+    """Arrays for :func:`past` to write to."""
+    most = OWN + OTHERS + SAME_LIMIT
+    return np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.bool_), np.empty((3, most))
+
+
+@numba.njit(cache=True, nogil=True)
+def past(j, at, beyond, jobs, like, who, rank, over, values):  # type: ignore[no-untyped-def]
+    """The past jobs that used more than ``beyond`` of their limit, the user's first: (how many of the user, how many in all).
+
+    Written are their row (``who``), ``rank`` by start, whether they are ``over`` (what still runs at ``at`` has used at least its share),
+    and in ``values`` the share of the limit used, the weight, and how many alike ones of the user are newer.
+    """
+    user, of_user, mine, kind, of_kind, same, everybody, submit, start, run, limit, units, name, _ = jobs
+    share, weight, newer = values
+    count, ranked = 0, 0.0
+    low = of_user[user[j]]
+    high = position_after(mine, low, of_user[user[j] + 1], start, at)
+    for p in range(high - 1, max(low, high - OWN) - 1, -1):
+        k = mine[p]
+        if k == j:
+            continue
+        near = _near(limit[k], limit[j], like[0], like[2]) * _near(units[k], units[j], like[1], like[2])
+        worth = near * np.exp((start[k] - at) / DAY_S / like[7]) / (1.0 + (high - p) / like[5]) / (1.0 + ranked / like[6])
+        worth *= 1.0 if name[k] == name[j] else like[3]
+        worth *= 1.0 if abs(submit[k] - submit[j]) <= BURST_S else like[4]
+        ranked += near
+        who[count], rank[count], weight[count], newer[count] = k, high - p, worth, ranked
+        count = _seen(share, over, count, beyond, start[k], run[k], limit[k], at)
+    first = count
+    for newest, members, low, end in (
+        (OTHERS, everybody, 0, len(everybody)), (SAME_LIMIT, same, of_kind[kind[j]], of_kind[kind[j] + 1]),
+    ):  # fmt: skip
+        high = position_after(members, low, end, start, at)
+        for p in range(high - 1, max(low, high - newest) - 1, -1):
+            k = members[p]
+            if k != j:
+                worth = _near(limit[k], limit[j], like[9], 0.5) * _near(units[k], units[j], like[1], like[2])
+                who[count], rank[count], weight[count], newer[count] = k, high - p, worth, 0.0
+                count = _seen(share, over, count, beyond, start[k], run[k], limit[k], at)
+    weight[first:count] *= like[8] / max(weight[first:count].sum(), 1e-12)
+    return first, count
 
 
 @numba.njit(cache=True, nogil=True)
@@ -116,18 +140,18 @@ def _near(a, b, floor, width):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _seen(share, weight, over, count, beyond, worth, start, run, limit, at):  # type: ignore[no-untyped-def]
-    """Note a past job that used more than ``beyond`` of its limit: ended, or (a lower bound) still running at ``at``."""
+def _seen(share, over, count, beyond, start, run, limit, at):  # type: ignore[no-untyped-def]
+    """Keep a past job that used more than ``beyond`` of its limit: ended, or (a lower bound) still running at ``at``."""
     ended = start + run <= at
     used = (run if ended else at - start) / limit
     if used <= beyond:
         return count
-    share[count], weight[count], over[count] = 1.0 if ended and used >= FULL else used, worth, ended
+    share[count], over[count] = 1.0 if ended and used >= FULL else used, ended
     return count + 1
 
 
 @numba.njit(cache=True, nogil=True)
-def _kaplan_meier(share, weight, over, beyond, limit, out):  # type: ignore[no-untyped-def]
+def kaplan_meier(share, weight, over, beyond, limit, out):  # type: ignore[no-untyped-def]
     """Deciles of the remaining time: straight between the middles of the steps; what is left in the end runs to the limit."""
     risk, survival, before_f, before_s, level = weight.sum(), 1.0, 0.0, -1.0, 0
     for i in np.argsort(share):

@@ -75,7 +75,7 @@ def job_table(frame: Any) -> JobTable:
     whole = {c: np.rint(v[order]).astype(np.int64) for c, v in values.items()}
     limit = np.maximum(whole["req_walltime_s"], 1)
     return JobTable(
-        whole["submit_s"], whole["start_s"], np.minimum(whole["run_s"], limit), limit, whole["req_units"],
+        whole["submit_s"], whole["start_s"], np.minimum(whole["run_s"], limit), limit, np.maximum(whole["req_units"], 1),
         _codes(frame, "user", order), _codes(frame, "name", order, stem=True), _codes(frame, "queue", order),
     )
 

@@ -16,7 +16,7 @@ from ischeduler.estimators.jobruntime.model import RuntimeLaw, fit
 from ischeduler.helper.provisioning.evidence import Evidence, Sight, gather
 from ischeduler.helper.provisioning.setting import Setting
 
-LAW = 2
+LAW = 3
 """Counts the kinds of run-time law there have been: episodes kept with another are gathered again."""
 Advance = Callable[[str, int, int], None]
 """Told (what, done, of how many)."""

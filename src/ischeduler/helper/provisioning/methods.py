@@ -60,12 +60,14 @@ class Effort:
 
 @dataclass
 class Method:
-    """A forecaster (None: what the rule itself knows) and how its rule was tuned (None: the rule as it is)."""
+    """A forecaster (None: what the rule itself knows) and how its rule was tuned (None: the rule as it is); ``apart``: forecasts of the training
+    episodes by models that were fitted on others, where there are such."""
 
     name: str
     forecaster: Forecaster | None = None
     rule: Rule | None = None
     tuning: Tuning | None = None
+    apart: Sequence[Quantiles] = ()
     _tables: dict[tuple[int, int], Quantiles] = field(default_factory=dict)
 
     def table(self, of: Evidence) -> Quantiles | None:
@@ -87,11 +89,21 @@ class Method:
         rule = self.rule or (self.tuning or Tuning()).rule(prices or Prices())
         if handover and self.tuning:
             rule = self.tuning.handover()
-        levels = self.forecaster.levels if self.forecaster else np.empty(0)
         window = self.tuning.window if self.tuning and not handover else 1
+        return self._followed(rule, episodes, [self.table(e) for e in episodes], window, setting)
+
+    def training_outcomes(self, episodes: Sequence[Evidence], prices: Prices) -> list[tuple[float, int]]:
+        """The same of the training episodes, by the forecasts of models that were fitted on others; only the levels were tuned on them all."""
+        tuning = self.tuning or Tuning()
+        return self._followed(tuning.rule(prices), episodes, self.apart, tuning.window, None)
+
+    def _followed(
+        self, rule: Rule, episodes: Sequence[Evidence], tables: Sequence[Quantiles | None], window: int, setting: Setting | None
+    ) -> list[tuple[float, int]]:
+        levels = self.forecaster.levels if self.forecaster else np.empty(0)
         found = []
-        for e in episodes:
-            asked = decide(e, rule, self.table(e), levels, window)
+        for e, table in zip(episodes, tables, strict=True):
+            asked = decide(e, rule, table, levels, window)
             made, gap = submissions(asked, e.gap.__getitem__, lambda gap, e=e: after_start(e, gap))
             if len(made) > 1 and setting is not None and (again := setting.episode(e.start_s, e.units)) is not None:
                 made, gap, _ = replayed(e, asked, again)
@@ -130,7 +142,7 @@ def newsvendors(episodes: Sequence[Evidence], seed: int = 0, *, probes: int = 13
     blend = BlendForecaster(tuple(parts[n] for n in BLENDED))
     mixed = [mean_table([(tables[n][i], parts[n].levels) for n in BLENDED]) for i in range(len(episodes))]
     found.append(Method(STAYING, blend, tuning=tune(episodes, mixed, blend.levels)))
-    return [*found, Method(DEPLOYED, blend, tuning=tune(episodes, mixed, blend.levels, KEEPS))]
+    return [*found, Method(DEPLOYED, blend, tuning=tune(episodes, mixed, blend.levels, KEEPS), apart=mixed)]
 
 
 def check(name: str) -> None:
