@@ -18,6 +18,7 @@ Quantiles = NDArray[np.float64]
 WINDOWS = (1, 2, 4, 8)
 PRICE_LEVELS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 MARGINS_H = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+HANDOVER_MARGINS_H = tuple(0.25 * quarters for quarters in range(17))
 KEEPS = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
 """Levels of the forecast up to which the remaining time may be for a start to stay; the last one: always."""
 RETURN_H = 1 / 60
@@ -204,20 +205,17 @@ def _smooth(costs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _handover(episodes: Sequence[Evidence], tables: Sequence[Quantiles], levels: NDArray[np.float64]) -> tuple[float, float]:
-    """Level and margin with the least interruption that leave segments :data:`KEPT_SHARE` of their limit on training episodes.
+    """The highest level, and with it the widest margin, that leave segments :data:`KEPT_SHARE` of their limit on training episodes.
 
     Not smoothed: crossing early costs a hand-over one checkpoint, crossing late an interruption.
     """
-    best, found = (float("inf"), 0.0), (0.5, 0.0)
-    for level in np.linspace(0.5, levels[-1], 7):
-        for margin in MARGINS_H:
+    for level in np.linspace(levels[-1], 0.5, 7):
+        for margin in reversed(HANDOVER_MARGINS_H):
             leads = [at_level(t, levels, level) + margin for t in tables]
-            gaps = np.array([e.gap[crossing(e, lead)] for e, lead in zip(episodes, leads, strict=True)])
-            kept = 1 + np.mean([min(g, 0.0) / e.remaining[0] for g, e in zip(gaps, episodes, strict=True)])
-            score = (float(np.maximum(gaps, 0).mean()), -float(kept))
-            if kept >= KEPT_SHARE and score < best:
-                best, found = score, (float(level), margin)
-    return found
+            gaps = [e.gap[crossing(e, lead)] for e, lead in zip(episodes, leads, strict=True)]
+            if 1 + np.mean([min(g, 0.0) / e.remaining[0] for g, e in zip(gaps, episodes, strict=True)]) >= KEPT_SHARE:
+                return float(level), margin
+    return 0.5, 0.0
 
 
 def folds(starts_s: Sequence[int], parts: int = 7) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
