@@ -208,16 +208,18 @@ def fitted(parts: Sequence[tuple[Span, NDArray[np.int64]]], effort: Effort) -> W
     data = {k: torch.from_numpy(np.concatenate([one[k] for one in inputs])) for k in inputs[0]}
     none = (0.0,) * len(PIECES)
     of = Weights(PIECES, none, none, tuple(map(float, mean)), tuple(map(float, spread)))
+    batches: Any = ()
     numbers = torch.zeros(2, len(PIECES))
     numbers[:, PIECES.index("by_hand")] = TEMPER
     numbers.requires_grad_(True)
     optimizer = torch.optim.AdamW([numbers], lr=effort.rate, weight_decay=effort.decay)
     each = len(data["y"]) // BATCH
-    steps = effort.epochs * each
-    batches = [b for _ in range(effort.epochs) for b in torch.randperm(len(data["y"]))[: each * BATCH].view(each, BATCH)]
-    for step, b in enumerate(batches):
+    for step in range(effort.epochs * each):
+        if step % each == 0:
+            batches = torch.randperm(len(data["y"]))[: each * BATCH].view(each, BATCH)
+        b = batches[step % each]
         for group in optimizer.param_groups:
-            group["lr"] = effort.rate * min(1.0, (step + 1) / 30) * max(0.02, 1 - step / steps)
+            group["lr"] = effort.rate * min(1.0, (step + 1) / 30) * max(0.02, 1 - step / (effort.epochs * each))
         kept = data["taken"][b] & (torch.rand(BATCH, 1) * 2 * DROPPED < torch.rand(data["taken"][b].shape))
         weight = torch.exp(log_weights(torch, data["told"][b], data["own"][b], numbers, of).clamp(learned.LEAST, learned.MOST)) * kept
         place = data["place"][b].long()
