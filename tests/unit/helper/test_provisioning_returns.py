@@ -175,3 +175,14 @@ def test_who_is_told_the_run_times_may_still_come_late_by_a_margin_and_give_back
     assert stays == (pytest.approx(-18.5), 0)
     assert back[1] > 0
     assert abs(back[0]) < 0.5
+
+
+def test_a_hand_over_takes_the_highest_quantile_and_the_widest_margin_that_leave_segments_long_enough():
+    made = [seen(n * DAY, np.full(len(LOOKS_S), 7.0), np.full(len(LOOKS_S), 8.0)) for n in range(12)]
+    sure = tune(made, [e.twin for e in made], LEVELS)
+    assert (sure.handover_level, sure.handover_margin_h) == (LEVELS[-1], 3.25), "an hour too early already; 48 h may lose 4.32"
+    wide = [np.tile(np.linspace(7.0, 20.0, len(LEVELS)), (len(HOURS), 1)) for _ in made]
+    unsure = tune(made, wide, LEVELS)
+    assert 0.5 <= unsure.handover_level < LEVELS[-1], "the highest quantile would cost 13 h of each segment"
+    ended = record("hand_over", Method("one", TwinForecaster(), tuning=sure).outcomes(made, handover=True), SEGMENT_H, 180)
+    assert ended.segment.mean() >= 0.91 * SEGMENT_H
