@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.provisioning import TRACES
 from benchmarks.provisioning_floor import losses
-from benchmarks.report import Bar, finish
+from benchmarks.report import Bar, count, finish
 from ischeduler.core.errors import BadInput, IschedError
 from ischeduler.estimators.jobruntime import empirical, learned
 from ischeduler.estimators.jobruntime.history import elapsed_s
@@ -31,7 +32,6 @@ from ischeduler.estimators.jobruntime.model import fit
 from ischeduler.estimators.jobruntime.table import JobTable
 from ischeduler.helper.provisioning.setting import read_setting
 
-TRACES = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "traces"
 PUBLIC = (
     ("mirage_ls6_a100", "2023-03-01"), ("kth_sp2_original", "0.7"), ("alcf_theta_2022", "0.7"), ("sdsc_sp2_pyss_easy", "0.7"),
     ("sdsc_blue_pyss_easy", "0.7"), ("metacentrum_wagap_2013", "0.7"), ("cea_curie_pyss_easy", "0.7"), ("mit_supercloud_subset", "0.7"),
@@ -114,10 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     effort = Effort(asked.epochs, asked.rate, asked.decay, asked.seed)
     try:
-        spans = [read_span(path, until, asked.seed) for path, until in _traces(asked)]
+        traces = _traces(asked)
+        spans = [read_span(path, until, asked.seed) for path, until in traces]
         if asked.out:
             weights = fitted([(s, s.settled_by(s.until_s)) for s in spans], effort)
-            about = {"traces": [s.name for s in spans], "effort": vars(effort)}
+            about = {"traces": {path.stem: until for path, until in traces}, "effort": vars(effort)}
             asked.out.write_text(json.dumps({"about": about, **weights.as_data()}, indent=1) + "\n")
             return 0
         found = left_out(spans, effort, quiet=asked.json) if asked.leave_out else forward(spans, asked.cuts, effort, quiet=asked.json)
@@ -167,6 +168,8 @@ def _shares(of: Span, weights: Weights, cut: float, end: float) -> dict[str, flo
     """Losses of running jobs between the cut and the end, as shares of the plain law's."""
     job, at = of.rows
     rows = np.flatnonzero((at >= of.second(cut)) & (at < of.second(end)) & of.running)
+    if not len(rows):
+        raise BadInput(f"{of.name} has no running job between {cut:g} and {end:g} of its training span: give a longer trace or other --cuts")
     law = fit(of.table, until_s=of.second(cut), looks=150 if len(of.table) > JOBS_MANY else 600, seed=0, weights=weights)
     told = {
         "weighed": learned.remaining_deciles(of.table, job[rows], at[rows], weights),
@@ -292,15 +295,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.likeness", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trace", type=Path, action="append", help="jobs (parquet or csv); default: eight public traces")
     parser.add_argument("--train-until", default="0.7", help="a date or a fraction of each --trace")
-    parser.add_argument("--cuts", type=lambda text: [float(x) for x in text.split(",")], default=list(CUTS), help="shares of the training span")
+    parser.add_argument("--cuts", type=_cuts, default=list(CUTS), help="shares of the training span, like 0.4,0.6")
     parser.add_argument("--leave-out", action="store_true", help="judge each trace by numbers of the others")
     parser.add_argument("--out", type=Path, help="fit on the whole training spans and write the numbers there; judge nothing")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=count, default=3, help="passes over the observations")
     parser.add_argument("--rate", type=float, default=2e-2, help="of learning")
     parser.add_argument("--decay", type=float, default=1e-2, help="of weights")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="the closing JSON line alone")
     return parser
+
+
+def _cuts(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < cut < 1 for cut in found):
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of shares between 0 and 1 like 0.4,0.6")
+    return found
 
 
 if __name__ == "__main__":

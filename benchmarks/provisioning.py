@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.provisioning_report import Table, bars, print_curves, print_table, summary
 from benchmarks.provisioning_runtime import runtime_model
-from benchmarks.report import finish
+from benchmarks.report import count, finish
 from ischeduler.core.errors import IschedError
 from ischeduler.helper.provisioning import methods
 from ischeduler.helper.provisioning.collecting import collect, fit_laws
@@ -194,10 +194,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--training", type=int, default=0, help="training episodes; default all")
     parser.add_argument("--limit", type=int, default=0, help="only the first so many episodes")
     parser.add_argument("--networks", action="store_true", help="train Mirage's Transformers and the reinforcement learners too (slow)")
-    parser.add_argument("--network-width", type=_count, default=64, help="of the networks' embedding (Mirage's is 512)")
-    parser.add_argument("--network-epochs", type=_count, default=30, help="passes over the training episodes at most")
-    parser.add_argument("--network-decisions", type=_count, default=40_000, help="decisions DQN and PPO learn from")
-    parser.add_argument("--network-seeds", type=_count, default=1, help="trainings of each network, from --seed on")
+    parser.add_argument("--network-width", type=count, default=64, help="of the networks' embedding (Mirage's is 512)")
+    parser.add_argument("--network-epochs", type=count, default=30, help="passes over the training episodes at most")
+    parser.add_argument("--network-decisions", type=count, default=40_000, help="decisions DQN and PPO learn from")
+    parser.add_argument("--network-seeds", type=count, default=1, help="trainings of each network, from --seed on")
     parser.add_argument("--chain", type=int, default=0, help="also judge chains of eight segments, so many of them")
     parser.add_argument("--runtime-model", action="store_true", help="judge the run-time law of jobs alive")
     parser.add_argument("--held-out", action="store_true", help="what the training episodes alone say of the methods, week by week; no bars")
@@ -209,12 +209,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="the closing JSON line alone")
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number of at least 1")
-    return int(text)
 
 
 def _sizes(text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,3 +39,10 @@ def finish(name: str, metrics: Mapping[str, Any], bars: list[Bar], *, as_json: b
             print(f"{metric:<44} {shown:>12}{words}")
     print(json.dumps({"benchmark": name, "metrics": dict(metrics), "bars": judged}))
     return 0 if all(v["met"] for v in judged.values()) else 1
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1, for a parser of arguments."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number of at least 1")
+    return int(text)

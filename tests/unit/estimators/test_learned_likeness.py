@@ -164,3 +164,8 @@ def test_weights_are_fitted_judged_and_written(tmp_path, capsys):
     assert dict(zip(PIECES, written.own, strict=True))["same_name"] > 0
     assert main([*options, "--train-until", "0.001"]) == 2
     assert "give longer traces" in capsys.readouterr().err
+    assert main([*options, "--cuts", "0.9999"]) == 2
+    assert "no running job between 0.9999" in capsys.readouterr().err
+    for strange in (["--cuts", "1.5"], ["--cuts", "x"], ["--epochs", "0"]):
+        with pytest.raises(SystemExit):
+            main([*options, *strange])
